@@ -1,0 +1,29 @@
+#include <kvgrid/log.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define LOG_SENTENCE_MAX 1024
+
+static KvgLogFn log_fn;
+static void    *log_user;
+
+void kvg_log_set(KvgLogFn fn, void *user)
+{
+    log_fn = fn;
+    log_user = user;
+}
+
+void kvg_log(KvgLogLevel level, const char *format, ...)
+{
+    char    sentence[LOG_SENTENCE_MAX];
+    va_list arguments;
+
+    if (log_fn == NULL) {
+        return;
+    }
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    log_fn(log_user, level, sentence);
+}

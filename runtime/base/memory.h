@@ -1,0 +1,31 @@
+/* Memory: the library's own host allocations, counted, and made to fail on request by tests. Private.
+ *
+ * Every allocation of the library goes through here, so that a test can prove that nothing leaked and can fail
+ * the nth allocation until none is left. */
+#ifndef KVG_MEMORY_H
+#define KVG_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/error.h"
+
+/* Zeroed array of `count` elements of `bytes`; the product is checked. ENOMEM names `what`. count 0 gives a valid pointer. */
+KvgStatus kvg_calloc(size_t count, size_t bytes, const char *what, void **memory);
+/* Frees what kvg_calloc gave; NULL is allowed. */
+void kvg_free(void *memory);
+
+/* A copy of a string, freed by kvg_free. */
+KvgStatus kvg_strdup(const char *text, const char *what, char **copy);
+
+/* Allocations alive now: a test's teardown compares it with its setup. */
+uint64_t kvg_live_allocations(void);
+
+/* Fails the nth fallible acquisition (allocation, reservation, mapping) from here, once; nth counts from 0. Tests only. */
+void kvg_fault_arm(uint64_t nth);
+/* Disarms; returns 1 if the armed failure was delivered, 0 if the code ran to its end before it. */
+int kvg_fault_disarm(void);
+/* One fallible acquisition happens: true if it must fail. Called by kvg_calloc and by devices. */
+int kvg_fault_hit(void);
+
+#endif
