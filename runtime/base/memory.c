@@ -62,7 +62,7 @@ void kvg_free(void *memory)
 KvgStatus kvg_strdup(const char *text, const char *what, char **copy)
 {
     size_t bytes = strlen(text) + 1;
-    void  *fresh;
+    void  *fresh = NULL;
 
     KVG_TRY(kvg_calloc(bytes, 1, what, &fresh));
     *copy = memcpy(fresh, text, bytes);
