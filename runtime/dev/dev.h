@@ -1,0 +1,99 @@
+/** KvDev: the device seam. Memory, copies, events and the row operations, each on a stream; host memory and CUDA
+ * implement it, and both give the same bits.
+ *
+ * The host device works in order on the calling thread: when a call returns, its work is done; streams and events are
+ * accepted and mean nothing. Pointers named "device memory" are the device's; on the host they can be read directly.
+ * Threads: any thread, one at a time per device. Reach: local. */
+#ifndef KVG_DEV_H
+#define KVG_DEV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvgrid/format.h>
+
+KVG_BEGIN_DECLS
+
+typedef void *KvgStream; /* a cudaStream_t on CUDA; ignored on the host; NULL is the default stream */
+typedef void *KvEvent;
+
+/** A reserved range of addresses whose first `taken` bytes are backed by memory. The base never moves. */
+typedef struct KvRange {
+    uint8_t *base;
+    size_t   reserved; /* bytes of addresses */
+    size_t   taken;    /* bytes backed, a multiple of the device's granularity */
+} KvRange;
+
+/** Elements on their way into planes or out of them: [tokens][heads][dim], strides in elements. */
+typedef struct KvRowsIn {
+    const void *data;         /* device memory */
+    KvFormat    type;         /* KVG_F32, KVG_F16 or KVG_BF16 */
+    int64_t     token_stride;
+    int64_t     head_stride;
+} KvRowsIn;
+
+/** Where one run of rows of one plane stands: head h of row i at target + h*head_stride + i*row_stride, bytes. */
+typedef struct KvRowsAt {
+    uint8_t *target;
+    size_t   head_stride;
+    size_t   row_stride;
+} KvRowsAt;
+
+typedef struct KvDevOps {
+    const char *name; /* "host", "cuda" */
+
+    /* ---- memory. kvg_fault_hit() is asked by each of these that can fail. */
+    KvgStatus (*zeros)(void *self, size_t bytes, void **memory);  /* zeroed, 256-byte aligned */
+    KvgStatus (*uninit)(void *self, size_t bytes, void **memory); /* contents undefined (the seed's alloc_u8) */
+    void (*free)(void *self, void *memory);
+    size_t (*granularity)(void *self); /* of a range: 4096 on the host, 2 MiB on CUDA */
+    /* (optional, all four or none) NULL: planes grow by copying (S6). */
+    KvgStatus (*reserve)(void *self, size_t bytes, KvRange *range);  /* addresses only; taken = 0 */
+    KvgStatus (*extend)(void *self, KvRange *range, size_t bytes);   /* back the first `bytes`, rounded up; ENOMEM changes nothing */
+    KvgStatus (*give_back)(void *self, KvRange *range, size_t bytes); /* back only the first `bytes`, rounded up */
+    void (*release)(void *self, KvRange *range);
+    uint64_t (*taken_bytes)(void *self); /* by ranges and allocations of this device, now */
+
+    /* ---- copies, in stream order */
+    KvgStatus (*htod)(void *self, void *target, const void *source, size_t bytes, KvgStream stream);
+    KvgStatus (*dtoh)(void *self, void *target, const void *source, size_t bytes, KvgStream stream);
+    /* memmove within the device: source and target may overlap */
+    KvgStatus (*move)(void *self, void *target, const void *source, size_t bytes, KvgStream stream);
+    KvgStatus (*set_i32_one)(void *self, int32_t *target, int32_t value, KvgStream stream);
+
+    /* ---- streams and events */
+    KvgStatus (*synchronize)(void *self, KvgStream stream);
+    KvgStatus (*event_create)(void *self, KvEvent *event);
+    void (*event_destroy)(void *self, KvEvent event);
+    KvgStatus (*event_record)(void *self, KvEvent event, KvgStream stream);
+    KvgStatus (*stream_wait)(void *self, KvgStream stream, KvEvent event);
+
+    /* ---- rows: `rows` tokens of `heads` heads of `dim` elements (S1); counts are added to (host memory, may be NULL) */
+    KvgStatus (*encode_rows)(void *self, KvFormat format, const KvRowsIn *in, KvRowsAt at, uint32_t heads, uint32_t dim,
+                             uint32_t rows, KvEncodeCounts *counts, KvgStream stream);
+    /* target [rows][heads][dim] f32, packed */
+    KvgStatus (*decode_rows)(void *self, KvFormat format, KvRowsAt at, uint32_t heads, uint32_t dim, uint32_t rows,
+                             float *target, KvgStream stream);
+    void (*close)(void *self);
+} KvDevOps;
+
+typedef struct KvDev {
+    const KvDevOps *ops;
+    void           *self;
+} KvDev;
+
+/** Host memory: ranges are mmap reservations, extended in place. Close by kvg_dev_close. ENOMEM. */
+KVG_API KvgStatus kvg_dev_host(KvDev *dev);
+/** Host memory without reserved ranges (reserve is NULL): planes grow by copying, as on a device without virtual memory management. */
+KVG_API KvgStatus kvg_dev_host_plain(KvDev *dev);
+KVG_API void      kvg_dev_close(KvDev *dev);
+
+/** Copies `bytes` from source+source_offset to target+target_offset with memmove's meaning, after checking both ranges
+ *  against the buffers' sizes (the seed's copy_range_into). EINVAL past an end; EOVERFLOW. */
+KVG_API KvgStatus kvg_dev_copy_range_into(KvDev *dev, void *target, size_t target_bytes, size_t target_offset, const void *source,
+                                          size_t source_bytes, size_t source_offset, size_t bytes, KvgStream stream);
+/** A fresh device copy of `bytes` (the seed's clone_dtod). */
+KVG_API KvgStatus kvg_dev_clone(KvDev *dev, const void *source, size_t bytes, KvgStream stream, void **clone);
+
+KVG_END_DECLS
+#endif
