@@ -1,0 +1,89 @@
+/* KvCache: one sequence's share on this rank: a slot of a store and one transaction state for each class (S8). Private.
+ *
+ * All functions are pure in their decisions: what they answer depends on agreed values alone (lengths, windows, unit counts), so it is
+ * the same on every rank; local failures (ENOMEM in flat layout) are the only exception and are said where they can occur.
+ * Nothing is half done: a call that fails has changed nothing. */
+#ifndef KVG_CACHE_H
+#define KVG_CACHE_H
+
+#include <kvgrid/digest.h>
+#include <kvgrid/model.h>
+#include <kvgrid/transaction.h>
+
+#include "runtime/state/store.h"
+
+typedef struct KvCache {
+    KvStore        *store;
+    uint32_t        slot;
+    uint32_t        class_count;
+    uint64_t        pos;      /* committed rows: every class agrees (asserted) */
+    uint64_t        max_ctx;
+    uint64_t        guarantee; /* rows booked for by open or book; they slide along in windowed classes */
+    uint64_t        serial;    /* changes with every life of the slot: snapshots of another life are another cache's */
+    uint64_t        shortest;  /* smallest pos since `shortest_mark` was taken: internal to snapshots */
+    int             tainted;
+    TpKvTransaction tx[KVG_CLASSES_MAX];
+    TpKvState       classes[KVG_CLASSES_MAX];
+} KvCache;
+
+typedef struct KvCacheSnapshot { /* K/V part: lengths only; later kinds add device copies */
+    uint64_t serial;
+    uint64_t pos;
+    uint64_t base[KVG_CLASSES_MAX];
+} KvCacheSnapshot;
+
+/* Starts a cache in an unused slot. No unit is booked. */
+void kvg_kv_cache_open(KvStore *store, uint32_t slot, uint64_t serial, KvCache *cache);
+/* Legal in any state, tainted and mid-transaction included. */
+void kvg_kv_cache_close(KvCache *cache, KvgStream stream);
+
+/* Units of each class that must be free so that rows up to `target` may be staged (after what is held now). */
+void kvg_kv_cache_need(const KvCache *cache, uint64_t target, uint32_t need[KVG_CLASSES_MAX]);
+/* Books them. ECAPACITY past max_ctx or short of units, naming the class, what is needed and free: nothing taken. ENOMEM is local. */
+KvgStatus kvg_kv_cache_book(KvCache *cache, uint64_t target);
+
+/* begin: every class opens its transaction. EBUSY, ETAINTED. */
+KvgStatus kvg_kv_cache_begin(KvCache *cache);
+/* Stages `rows` more rows in every class: books what is missing, plans all classes first, then publishes them (flat rings may move rows).
+ * ECAPACITY, ENOFIT, ESTALE, ETAINTED: nothing changed. ENOMEM, EDEVICE are local. */
+KvgStatus kvg_kv_cache_append(KvCache *cache, uint32_t rows, KvgStream stream);
+/* A digest term over where the staged rows stand (class bases and write rows), for the record's layout field. */
+uint64_t kvg_kv_cache_layout_term(const KvCache *cache, uint64_t index);
+/* Ends the transaction with `accepted` of the staged rows: lengths and bases move, in every class. Cannot fail for accepted <= staged rows. */
+void kvg_kv_cache_finalize(KvCache *cache, uint64_t accepted);
+/* Frees (or slides) the units that fell behind the windows. Apart from finalize, so that all ranks free at the same agreed moment. */
+void kvg_kv_cache_release_behind(KvCache *cache);
+uint64_t kvg_kv_cache_staged(const KvCache *cache); /* rows incl. staged ones */
+
+/* Units needed so that the sequence may be cut to `len` and written from there on (copy on write of a shared chunk). */
+void      kvg_kv_cache_rewind_need(const KvCache *cache, uint64_t len, uint32_t need[KVG_CLASSES_MAX]);
+/* ECAPACITY, EINVAL past committed, ELAPPED, ETAINTED; drops an open transaction. */
+KvgStatus kvg_kv_cache_rewind_to(KvCache *cache, uint64_t len, KvgStream stream);
+/* Gives back the units past the committed rows and lowers the guarantee to them. EBUSY inside a transaction. */
+KvgStatus kvg_kv_cache_trim(KvCache *cache);
+/* `child` (open, fresh) becomes a copy of rows [0, rows): chunks shared, the last partial one copied. EINVAL past committed, ELAPPED, ECAPACITY, EBUSY. */
+KvgStatus kvg_kv_cache_fork(const KvCache *cache, uint64_t rows, KvCache *child, KvgStream stream);
+
+void      kvg_kv_cache_snapshot(const KvCache *cache, KvCacheSnapshot *snapshot);
+/* 0 when tainted, another cache's, accept beyond what was written since, or a window's rows are gone. */
+int       kvg_kv_cache_can_rollback(const KvCache *cache, const KvCacheSnapshot *snapshot, uint64_t accept);
+KvgStatus kvg_kv_cache_rollback(KvCache *cache, const KvCacheSnapshot *snapshot, uint64_t accept, KvgStream stream);
+/* Every later use is ETAINTED. */
+void kvg_kv_cache_taint(KvCache *cache);
+
+/* Bytes of live rows on this rank (S3). */
+uint64_t kvg_kv_cache_content_bytes(const KvCache *cache);
+/* Leaves of this rank's layers over committed rows: full [0,len), windowed [view_start(len),len). count = kvg_kv_cache_leaf_count. */
+size_t    kvg_kv_cache_leaf_count(const KvCache *cache);
+KvgStatus kvg_kv_cache_leaves(const KvCache *cache, KvLeaf *leaves);
+
+/* ---- the seed's stand-alone cache: one sequence, flat planes, all layers of a stage, no sharding. Owns its store; freed by
+ * kvg_kv_cache_free. new = new_planned of the config's plan; pp2 = ppn of {0, split, n}; a layer lives on the stage that owns it. */
+KvgStatus kvg_kv_cache_new(KvDev *dev, const ModelConfig *config, uint64_t max_ctx, KvCache **cache);
+KvgStatus kvg_kv_cache_new_planned(KvDev *dev, const ModelConfig *config, const ModelPlan *plan, uint64_t max_ctx, KvCache **cache);
+KvgStatus kvg_kv_cache_new_pp2(KvDev *dev, const ModelConfig *config, uint64_t max_ctx, uint32_t split, KvCache *stages[2]);
+KvgStatus kvg_kv_cache_new_ppn(KvDev *dev, const ModelConfig *config, uint64_t max_ctx, const uint32_t *fence, uint32_t stages,
+                               KvCache **caches);
+void      kvg_kv_cache_free(KvCache *cache);
+
+#endif

@@ -1,0 +1,129 @@
+/* Store: the K/V rows of one rank, for all sequences of a placement: pools with chunk tables, or flat planes, behind
+ * one row address (S8). Private.
+ *
+ *   class   the layers whose rows live and die together. Classes are the whole model's, the same on every rank; a rank with no
+ *           layer in a class keeps its counts all the same, so that all ranks count alike.
+ *   unit    64 rows of one class: a chunk of a pool, or that many rows of a flat plane. Unit counts are agreed over the grid;
+ *           chunk ids are private to a rank.
+ *   slot    one sequence's place in tables and lengths.
+ *
+ * Nothing here decides anything: callers (KvCache, then pp) take units they have counted, so after creation and resize the
+ * pool layout makes no allocation and no mapping call. */
+#ifndef KVG_STORE_H
+#define KVG_STORE_H
+
+#include <kvgrid/dev.h>
+#include <kvgrid/view.h>
+
+#include "runtime/base/error.h"
+
+#define KVG_CLASSES_MAX 8
+
+typedef struct KvLayerGeometry { /* one layer that owns planes on this rank, or shares an earlier one's */
+    uint32_t layer;       /* global index */
+    uint32_t class_index; /* of its source, for a sharing layer */
+    int32_t  source;      /* -1 owns planes; else the global index of the layer whose planes it reads (same rank) */
+    uint32_t head_first, heads;
+    uint32_t head_dim_k, head_dim_v;
+    KvFormat format_k, format_v;
+} KvLayerGeometry;
+
+typedef struct KvClassGeometry {
+    uint64_t window;   /* 0: every row is kept */
+    int      ring;     /* rows behind the window fall away */
+    uint64_t row_cap;  /* most rows one sequence holds: max_ctx, or swa_ring_rows(window, max_ctx) */
+    uint32_t unit_cap; /* most units one sequence books: ceil(max_ctx/64), or S3's cap for a pooled windowed class */
+    uint32_t units;    /* in the pool to begin with */
+    uint32_t units_max; /* addresses are reserved for this many; resize goes no further */
+} KvClassGeometry;
+
+typedef struct KvStoreOptions {
+    KvDev                 *dev; /* outlives the store */
+    KvLayout               layout;
+    const KvLayerGeometry *layers;
+    uint32_t               layer_count;
+    const KvClassGeometry *classes;
+    uint32_t               class_count;
+    uint32_t               slots;
+    uint64_t               max_ctx;
+    uint32_t               n_layer; /* of the model with MTP: index range of `layer` */
+} KvStoreOptions;
+
+typedef struct KvStore KvStore;
+
+KvgStatus kvg_store_create(const KvStoreOptions *options, KvStore **store);
+void      kvg_store_destroy(KvStore *store); /* every slot has been released */
+
+/* ---- geometry */
+const KvClassGeometry *kvg_store_class(const KvStore *store, uint32_t class_index);
+uint32_t               kvg_store_class_count(const KvStore *store);
+/* The view of a layer; NULL if this rank has no such layer. Stays valid and constant until destroy. */
+const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer);
+KvLayout           kvg_store_layout(const KvStore *store);
+/* Bytes of one unit of a class over all planes of this rank. */
+uint64_t kvg_store_unit_bytes(const KvStore *store, uint32_t class_index);
+
+/* ---- units. book and release work on [class][slot]; "entries" are the table's, counted from absolute row 0. */
+uint32_t kvg_store_units_free(const KvStore *store, uint32_t class_index);
+uint32_t kvg_store_units_total(const KvStore *store, uint32_t class_index);
+/* One past the last entry the slot holds (rows below end*64 may be staged), and how many it holds. */
+uint32_t kvg_store_end(const KvStore *store, uint32_t class_index, uint32_t slot);
+uint32_t kvg_store_held(const KvStore *store, uint32_t class_index, uint32_t slot);
+/* Extends the slot's table to `end` entries. The caller has checked units_free (asserted). Flat: backs the planes' rows, which can
+ * fail with ENOMEM (units stay counted; a later call tries again). */
+KvgStatus kvg_store_book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end);
+/* Frees the entries that lie wholly below `row`. Those below `keep_end` entries in total are re-entered at the table's end instead of
+ * freed while end < keep_end (a guarantee slides along), unless shared. Pool only (flat windowed planes hold a fixed ring). */
+void kvg_store_drop_below(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row, uint32_t keep_end);
+/* Frees the entries from `end` on. */
+void kvg_store_trim(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end);
+/* Makes `target` (fresh) share the full chunks of rows [first_row, rows) of `source` and copies the last partial one into a unit of its own;
+ * flat: copies the rows. Units needed are counted by kvg_store_fork_units. Fails only in flat layout (ENOMEM, nothing changed). */
+uint32_t  kvg_store_fork_units(const KvStore *store, uint32_t class_index, uint32_t source, uint64_t first_row, uint64_t rows);
+KvgStatus kvg_store_fork(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint64_t first_row, uint64_t rows,
+                         KvgStream stream);
+/* Units that must be booked before the slot may write from `row` on: chunks from row/64 on that are shared are dropped, and the one `row`
+ * lies in is replaced by a copy of the rows below it (if row % 64 != 0 a unit is needed). unshare does it. Pool only; flat: 0 and nothing. */
+uint32_t kvg_store_unshare_units(const KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row);
+void     kvg_store_unshare(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row, KvgStream stream);
+/* Gives back everything the slot holds in all classes; lengths become 0. */
+void kvg_store_release(KvStore *store, uint32_t slot, KvgStream stream);
+
+/* ---- lengths, in stream order */
+void kvg_store_set_len(KvStore *store, uint32_t slot, uint64_t len, uint64_t len_staged);
+void kvg_store_set_base(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t base_row);
+/* Sends what changed in tables and lengths to the device in one asynchronous copy; nothing to do on the host device. */
+KvgStatus kvg_store_flush(KvStore *store, KvgStream stream);
+
+/* ---- rows */
+/* Encodes `rows` rows of K and V from absolute row `row` on into one layer's planes. Only chunks with one reference (asserted in
+ * debug builds). counts are kept per layer: kvg_store_counts. */
+KvgStatus kvg_store_write(KvStore *store, uint32_t layer, uint32_t slot, uint64_t row, uint32_t rows, const KvRowsIn *k,
+                          const KvRowsIn *v, KvgStream stream);
+/* Decodes rows [row, row+rows) of plane 0 (K) or 1 (V): target [rows][heads][dim] f32, host memory. */
+KvgStatus kvg_store_read(KvStore *store, uint32_t layer, uint32_t plane, uint32_t slot, uint64_t row, uint32_t rows, float *target);
+/* Flat rings: moves keep_rows rows from src_row to 0 in every plane of the class and sets the base (S5). */
+KvgStatus kvg_store_rebase(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t src_row, uint64_t keep_rows,
+                           uint64_t new_base, KvgStream stream);
+/* Elements that went wrong when layer `layer` was encoded so far. */
+KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer);
+
+/* ---- bytes (S3) */
+typedef struct KvStoreBytes {
+    uint64_t booked; /* units held by slots, tables' entries included */
+    uint64_t taken;  /* slabs got from the device for rows */
+} KvStoreBytes;
+KvStoreBytes kvg_store_bytes(const KvStore *store);
+/* Content of `rows` live rows of one class on this rank (S3's formulas without fixed bytes). */
+uint64_t kvg_store_row_bytes(const KvStore *store, uint32_t class_index);
+
+/* ---- resize: prepare takes the memory (ENOMEM: nothing changed), publish makes it count or cancel gives it back. Growing only extends
+ * the ranges in place; shrinking is refused with EBUSY while a chunk that would go is in use. */
+KvgStatus kvg_store_resize_prepare(KvStore *store, const uint32_t *units);
+void      kvg_store_resize_publish(KvStore *store);
+void      kvg_store_resize_cancel(KvStore *store);
+
+/* Internal consistency, for tests: reference counts against tables, free lists, counts. */
+KvgStatus kvg_store_check(const KvStore *store);
+
+#endif
