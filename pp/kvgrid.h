@@ -1,0 +1,37 @@
+/** kvgrid: the sequence state of large language models over a grid of TP x PP ranks, changed in steps that every rank accepts or none does.
+ *
+ * The umbrella header. C11 and C++17. */
+#ifndef KVGRID_H
+#define KVGRID_H
+
+#include <kvgrid/status.h>
+#include <kvgrid/log.h>
+#include <kvgrid/policy.h>
+#include <kvgrid/format.h>
+#include <kvgrid/model.h>
+#include <kvgrid/sizing.h>
+#include <kvgrid/dev.h>
+#include <kvgrid/bootstrap.h>
+#include <kvgrid/comm.h>
+#include <kvgrid/inproc.h>
+#include <kvgrid/mesh.h>
+#include <kvgrid/view.h>
+#include <kvgrid/digest.h>
+#include <kvgrid/grid_plan.h>
+#include <kvgrid/ledger.h>
+#include <kvgrid/grid.h>
+#include <kvgrid/placement.h>
+#include <kvgrid/sequence.h>
+#include <kvgrid/step.h>
+
+KVG_BEGIN_DECLS
+
+#define KVG_VERSION_MAJOR 0
+#define KVG_VERSION_MINOR 1
+#define KVG_VERSION_PATCH 0
+
+/** "0.1.0" of the library that is linked, and the three numbers. */
+KVG_API const char *kvg_version(int *major, int *minor, int *patch);
+
+KVG_END_DECLS
+#endif

@@ -1,0 +1,80 @@
+/** Placement: one model's layers, heads and memory laid over a grid; admission is a pure function of what it agreed (S9). */
+#ifndef KVG_PLACEMENT_H
+#define KVG_PLACEMENT_H
+
+#include <kvgrid/dev.h>
+#include <kvgrid/grid.h>
+#include <kvgrid/grid_plan.h>
+#include <kvgrid/ledger.h>
+#include <kvgrid/model.h>
+#include <kvgrid/view.h>
+
+KVG_BEGIN_DECLS
+
+typedef struct KvgPlacement KvgPlacement;
+
+typedef struct KvgPlaceOptions {
+    size_t          size;               /* set by KVG_PLACE_OPTIONS_INIT */
+    KvFormat        format_k, format_v; /* KVG_POLICY: the policy's choice (S2); each fixes its half */
+    KvFormat        format_latent;      /* KVG_POLICY: f32 */
+    KvLayout        layout;
+    uint32_t        max_sequences;      /* open at once; 0: 64 */
+    uint32_t        max_step_sequences; /* in one step; 0: max_sequences. A record carries 2 bytes for each. */
+    uint64_t        memory_bytes;       /* this rank's bytes for sequence state (weights already apart); required. May differ by rank. */
+    uint64_t        memory_max_bytes;   /* what a later resize may reach; 0: 4 * memory_bytes */
+    const uint64_t *layer_bytes;        /* [n_layer + n_mtp] weight bytes a layer, for the partition; NULL: the config's estimate */
+    const uint32_t *fence;              /* [pp+1] the caller's own cut; NULL: partition (S9) */
+    uint64_t        ctx;                /* T: the length capacity is balanced for; 0: the model's context, else 32768 */
+    uint32_t        prefill_chunk_max;  /* 0: 4096 */
+    uint32_t        spec_columns;       /* 0: 2; recurrent layers only */
+    int             with_mtp;           /* MTP blocks on the last stage: ENOTSUP until their issue */
+    const KvDev    *device;             /* the caller's, outlives the placement; NULL: host memory of our own */
+} KvgPlaceOptions;
+
+#define KVG_PLACE_OPTIONS_INIT \
+    { sizeof(KvgPlaceOptions), KVG_POLICY, KVG_POLICY, KVG_POLICY, KVG_LAYOUT_POOL, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, NULL }
+
+/** Lays `config` over the grid: compares config, formats, fence, T and counts over the ranks, agrees on the smallest capacity in
+ *  tokens, takes the memory. The config may be freed afterwards. Reach: setup.
+ *  ELAYOUT naming item and ranks; EGEOM; ENOTSUP naming a layer kind that is not served yet; ENOMEM on any rank: none has placed;
+ *  EINVAL. One placement a grid for now: a second is ENOTSUP. */
+KVG_API KvgStatus kvg_place(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement);
+KVG_API KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement,
+                                  KvgSetup **setup);
+/** Closes what is open, gives back all memory. Batches must be destroyed first. Reach: local. */
+KVG_API void kvg_placement_destroy(KvgPlacement *placement);
+
+/** The agreed numbers; valid as long as the placement. */
+KVG_API const KvGridPlan *kvg_placement_plan(const KvgPlacement *placement);
+/** Layers [lo, hi) of this rank's stage. */
+KVG_API void kvg_placement_layers(const KvgPlacement *placement, uint32_t *lo, uint32_t *hi);
+/** Where layer `il`'s rows are on this rank; NULL (last error set) if the layer is not here or has no K/V rows. Constant for the placement's life. */
+KVG_API const KvPlaneView *kvg_placement_view(const KvgPlacement *placement, uint32_t il);
+/** The ledger now: what admission decides on. */
+KVG_API void kvg_placement_ledger(const KvgPlacement *placement, KvgLedger *ledger);
+
+/** Changes this rank's memory for sequence state, by a vote of its own: prepare, vote, publish or cancel. When one rank is out of memory, or
+ *  a chunk that would go is in use there, none has changed: EREFUSED naming rank and reason. Bytes may differ by rank; units follow the
+ *  smallest. EBUSY while a step is undecided. Reach: setup. */
+KVG_API KvgStatus kvg_placement_resize(KvgPlacement *placement, uint64_t memory_bytes);
+KVG_API KvgStatus kvg_placement_resize_start(KvgPlacement *placement, uint64_t memory_bytes, KvgSetup **setup);
+
+/** Counters of this rank, and its bytes (S3). Reach: local. */
+typedef struct KvgStats {
+    size_t   size;            /* set by the caller to sizeof(KvgStats) */
+    uint64_t content_bytes;   /* live rows */
+    uint64_t booked_bytes;    /* units set aside */
+    uint64_t taken_bytes;     /* slabs got from host or device */
+    uint64_t sequences_open;
+    uint64_t steps, commits, rollbacks; /* steps decided: published, and rolled back for whatever reason */
+    uint64_t refusals[KVG_STATUS_COUNT]; /* per-sequence refusals from begin and open, by code */
+    uint64_t grows;           /* times a sequence's booked rows were raised after it was opened */
+    uint64_t resizes;
+    uint64_t nonfinite, saturated; /* elements, over this rank's layers */
+} KvgStats;
+KVG_API KvgStatus kvg_stats(const KvgPlacement *placement, KvgStats *stats);
+/** The same two counts for one layer. EINVAL if the layer is not here. */
+KVG_API KvgStatus kvg_layer_counts(const KvgPlacement *placement, uint32_t il, KvEncodeCounts *counts);
+
+KVG_END_DECLS
+#endif
