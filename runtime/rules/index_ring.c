@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 
-#include <kvgrid/policy.h>
-
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
@@ -17,13 +15,6 @@ uint64_t kvg_index_ring_rows_for(int64_t explicit_rows, uint64_t max_ctx)
 uint64_t kvg_index_ring_default_rows(uint64_t max_ctx)
 {
     return kvg_index_ring_rows_for(KVG_INDEX_RING_UNSET, max_ctx);
-}
-
-uint64_t kvg_index_ring_rows(uint64_t max_ctx)
-{
-    const KvgPolicy *policy;
-    if (kvg_policy_process(&policy) != KVG_OK) return kvg_index_ring_default_rows(max_ctx);
-    return kvg_index_ring_rows_for(policy->dsa_index_ring, max_ctx);
 }
 
 static uint64_t whole_pools(uint64_t ring_rows, uint64_t pool)
