@@ -86,8 +86,9 @@ typedef struct ModelConfig {
     uint32_t  query_heads;    /* of the trunk's attention layers; 0 if there are none */
     uint64_t  vocab_size;     /* 0: unknown */
     uint64_t *weight_bytes;   /* [n_layer + n_mtp] estimated bytes of each layer's weights, all ranks together */
-    uint64_t  embedding_bytes; /* estimated: on the first stage, and on the last where it is tied */
-    uint64_t  head_bytes;      /* estimated: the output head, on the last stage */
+    uint64_t  embedding_bytes; /* estimated: on the first stage */
+    uint64_t  head_bytes;      /* estimated: the output head, on the last stage; the same table again where it is tied */
+    uint8_t   head_is_tied;    /* 1: one table serves both ends, so a single stage holds embedding_bytes only */
     ModelPlan plan;
 } ModelConfig;
 
