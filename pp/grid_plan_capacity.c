@@ -262,20 +262,18 @@ static int has_slot_cost(const KvGridPlan *plan)
     return plan->class_count == 0;
 }
 
+/* In sequences of T tokens: a fraction of one counts, but every class must hold it. */
 static uint64_t pool_tokens(const KvGridPlan *plan, uint64_t rows)
 {
-    uint64_t tokens = UINT64_MAX;
+    Wide tokens = (Wide)plan->slots * rows;
 
     for (uint32_t c = 0; c < plan->class_count; c++) {
         const KvClassPlan *class_plan = &plan->classes[c];
+        Wide               held = (Wide)class_plan->units * rows / class_plan->units_per_sequence;
 
-        if (class_plan->ring && class_plan->units >= (uint64_t)plan->slots * class_plan->unit_cap) {
-            continue; /* holds the window of every slot, however long */
-        }
-        Wide held = (Wide)class_plan->units * rows / class_plan->units_per_sequence;
-        tokens = held < tokens ? (uint64_t)held : tokens;
+        tokens = c == 0 || held < tokens ? held : tokens;
     }
-    return tokens == UINT64_MAX ? plan->slots * rows : tokens;
+    return (uint64_t)tokens;
 }
 
 static uint64_t longest_context(const KvGridPlan *plan)

@@ -59,11 +59,11 @@ static KvgStatus known_layers(const KvGridPlanOptions *options, uint32_t layer_c
 
 KvgStatus kvg_grid_weights(const ModelConfig *config, const KvGridPlanOptions *options, uint32_t layer_count, GridWeights *weights)
 {
-    int      tied = config->head_bytes == 0;
+    int      tied = config->head_is_tied;
     uint64_t ends, estimate = 0;
 
     weights->embedding = config->embedding_bytes;
-    weights->head = config->head_bytes;
+    weights->head = tied ? 0 : config->head_bytes; /* a tied table is counted once in what is scaled */
     if (!kvg_add_u64(weights->embedding, weights->head, &ends)) {
         return kvg_fail(KVG_EOVERFLOW, "the embedding's and the head's bytes add up past 64 bits");
     }
