@@ -1,10 +1,8 @@
-/* Codec: the portable table, the choice at run time, and the public calls. */
+/* Codec: cleaning, the choice at run time, and the public calls. */
 #include "runtime/rules/codec.h"
 
-#include <string.h>
-
 #include "runtime/base/error.h"
-#include "runtime/rules/codec_bodies.h"
+#include "runtime/rules/codec_elements.h"
 
 void kvg_codec_sanitise(const float *source, size_t elements, int32_t limit, float *target, KvEncodeCounts *counts)
 {
@@ -25,39 +23,11 @@ void kvg_codec_sanitise(const float *source, size_t elements, int32_t limit, flo
     }
 }
 
-KVG_CODEC_DEFINE_ENCODE_RUN(portable, , f32, F32, 4)
-KVG_CODEC_DEFINE_ENCODE_RUN(portable, , f16, F16, 2)
-KVG_CODEC_DEFINE_ENCODE_RUN(portable, , bf16, BF16, 2)
-KVG_CODEC_DEFINE_ENCODE_RUN(portable, , fp8, FP8, 1)
-KVG_CODEC_DEFINE_ENCODE_BLOCK(portable, , q8_0)
-KVG_CODEC_DEFINE_ENCODE_BLOCK(portable, , q5_1)
-KVG_CODEC_DEFINE_ENCODE_BLOCK(portable, , q4_0)
-KVG_CODEC_DEFINE_DECODE(portable, , f32)
-KVG_CODEC_DEFINE_DECODE(portable, , f16)
-KVG_CODEC_DEFINE_DECODE(portable, , bf16)
-KVG_CODEC_DEFINE_DECODE(portable, , fp8)
-KVG_CODEC_DEFINE_DECODE(portable, , q8_0)
-KVG_CODEC_DEFINE_DECODE(portable, , q5_1)
-KVG_CODEC_DEFINE_DECODE(portable, , q4_0)
-
-static const KvCodec portable = {
-    .name = "portable",
-    .encode = {NULL, encode_f32_portable, encode_f16_portable, encode_bf16_portable, encode_q8_0_portable,
-               encode_q5_1_portable, encode_q4_0_portable, encode_fp8_portable},
-    .decode = {NULL, decode_f32_portable, decode_f16_portable, decode_bf16_portable, decode_q8_0_portable,
-               decode_q5_1_portable, decode_q4_0_portable, decode_fp8_portable},
-};
-
-const KvCodec *kvg_codec_portable(void)
-{
-    return &portable;
-}
-
 const KvCodec *kvg_codec_best(void)
 {
     const KvCodec *avx2 = kvg_codec_avx2();
 
-    return avx2 != NULL ? avx2 : &portable;
+    return avx2 != NULL ? avx2 : kvg_codec_portable();
 }
 
 static void encode_with(const KvCodec *codec, KvFormat format, const float *source, size_t elements, void *row,
@@ -77,7 +47,7 @@ void kvg_encode_f32(KvFormat format, const float *source, size_t elements, void 
 
 void kvg_encode_f32_ref(KvFormat format, const float *source, size_t elements, void *row, KvEncodeCounts *counts)
 {
-    encode_with(&portable, format, source, elements, row, counts);
+    encode_with(kvg_codec_portable(), format, source, elements, row, counts);
 }
 
 void kvg_encode(KvFormat format, KvFormat source_type, const void *source, size_t elements, void *row,

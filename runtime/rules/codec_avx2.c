@@ -1,13 +1,13 @@
-/* Codec for AVX2, chosen at run time. The block encoders are written by hand, the rest are the bodies of codec_bodies.h
- * compiled again with wider vectors. Each function carries its own target attribute, so that nothing here runs on a
- * processor without AVX2 before kvg_codec_avx2() has looked. */
+/* Codec for AVX2, chosen at run time. The block formats are written by hand, the others are the loops of codec_rows.h with
+ * wider vectors. Every function carries the target attribute itself, so that nothing here runs on a processor without AVX2
+ * and the rest of the library keeps to the baseline. */
 #include "runtime/rules/codec.h"
 
 #if defined(__x86_64__)
 
 #include <immintrin.h>
 
-#include "runtime/rules/codec_bodies.h"
+#include "runtime/rules/codec_elements.h"
 
 #define AVX2        __attribute__((target("avx2")))
 #define AVX2_INLINE AVX2 static inline __attribute__((always_inline))
@@ -60,19 +60,6 @@ AVX2_INLINE int any_above(__m256i magnitudes, int32_t limit)
     return _mm256_movemask_epi8(_mm256_cmpgt_epi32(magnitudes, _mm256_set1_epi32(limit))) != 0;
 }
 
-/* Loads a block, cleaned where an element passes `limit`; *x then points at the clean copy. */
-AVX2_INLINE Block block_load_clean(const float **x, int32_t limit, float *clean, KvEncodeCounts *counts)
-{
-    Block block = block_load(*x);
-
-    if (KVG_UNLIKELY(any_above(block_magnitudes(&block), limit))) {
-        kvg_codec_sanitise(*x, KVG_BLOCK_ELEMENTS, limit, clean, counts);
-        *x = clean;
-        block = block_load(clean);
-    }
-    return block;
-}
-
 AVX2_INLINE __m128 lanes_min(__m256 lanes)
 {
     __m128 m = _mm_min_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
@@ -89,14 +76,25 @@ AVX2_INLINE __m128 lanes_max(__m256 lanes)
     return _mm_max_ss(m, _mm_movehdup_ps(m));
 }
 
-/* Smallest and largest of finite elements. Which zero is the smallest is open; the largest is never -0, so that the
- * difference of two zeros is +0 as it is where the search begins at element 0. */
-AVX2_INLINE void block_range(const Block *x, float *lowest, float *highest)
+AVX2_INLINE int measure_magnitude(const float *x, int32_t limit, float *low, float *high)
 {
-    *lowest = _mm_cvtss_f32(lanes_min(
-        _mm256_min_ps(_mm256_min_ps(x->part[0], x->part[1]), _mm256_min_ps(x->part[2], x->part[3]))));
-    *highest = _mm_cvtss_f32(lanes_max(
-        _mm256_max_ps(_mm256_max_ps(x->part[0], x->part[1]), _mm256_max_ps(x->part[2], x->part[3])))) + 0.0f;
+    Block   block = block_load(x);
+    int32_t magnitude = largest_lane(block_magnitudes(&block));
+
+    *low = 0.0f;
+    *high = kvg_float((uint32_t)magnitude);
+    return magnitude > limit;
+}
+
+AVX2_INLINE int measure_range(const float *x, int32_t limit, float *low, float *high)
+{
+    Block  block = block_load(x);
+    __m256 least = _mm256_min_ps(_mm256_min_ps(block.part[0], block.part[1]), _mm256_min_ps(block.part[2], block.part[3]));
+    __m256 most = _mm256_max_ps(_mm256_max_ps(block.part[0], block.part[1]), _mm256_max_ps(block.part[2], block.part[3]));
+
+    *low = _mm_cvtss_f32(lanes_min(least));
+    *high = _mm_cvtss_f32(lanes_max(most)) + 0.0f; /* never -0 */
+    return any_above(block_magnitudes(&block), limit);
 }
 
 /* Byte j: code j low, code j+16 high. */
@@ -109,113 +107,130 @@ AVX2_INLINE void put_nibbles(uint8_t *target, __m256i codes)
     _mm_storeu_si128((__m128i *)target, _mm_or_si128(low, _mm_slli_epi16(high, 4)));
 }
 
-AVX2 static void encode_q8_0_avx2(const float *source, size_t elements, uint8_t *row, KvEncodeCounts *counts)
+AVX2_INLINE void put_q8_0(const float *x, uint16_t scale, float inverse, uint8_t *block)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     const __m256 below_half = _mm256_castsi256_ps(_mm256_set1_epi32(0x3effffff)); /* see kvg_round_away */
-    float        clean[KVG_BLOCK_ELEMENTS];
+    __m256i      code[4];
 
+    for (int k = 0; k < 4; k++) {
+        __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * k), _mm256_set1_ps(inverse));
+        __m256 addend = _mm256_or_ps(_mm256_and_ps(scaled, sign), below_half);
+
+        code[k] = _mm256_cvttps_epi32(_mm256_add_ps(scaled, addend));
+    }
+    kvg_put_u16(block, scale);
+    _mm256_storeu_si256((__m256i *)(block + 2), PACK_CODES(code, _mm256_packs_epi16));
+}
+
+AVX2_INLINE void put_q5_1(const float *x, uint16_t scale, float low, float inverse, uint8_t *block)
+{
+    __m256i code[4];
+
+    for (int k = 0; k < 4; k++) {
+        __m256 above = _mm256_sub_ps(_mm256_loadu_ps(x + 8 * k), _mm256_set1_ps(low));
+        __m256 scaled = _mm256_mul_ps(above, _mm256_set1_ps(inverse));
+
+        code[k] = _mm256_cvttps_epi32(_mm256_add_ps(scaled, _mm256_set1_ps(0.5f)));
+    }
+    __m256i codes = PACK_CODES(code, _mm256_packus_epi16);
+    int32_t high = _mm256_movemask_epi8(_mm256_slli_epi16(codes, 3)); /* bit 4 of each code */
+
+    kvg_put_u16(block, scale);
+    kvg_put_u16(block + 2, kvg_f16_from_f32(low));
+    memcpy(block + 4, &high, sizeof high);
+    put_nibbles(block + 8, codes);
+}
+
+AVX2_INLINE void put_q4_0(const float *x, uint16_t scale, float inverse, uint8_t *block)
+{
+    __m256i code[4];
+
+    for (int k = 0; k < 4; k++) {
+        __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * k), _mm256_set1_ps(inverse));
+
+        code[k] = _mm256_cvttps_epi32(_mm256_add_ps(scaled, _mm256_set1_ps(8.5f)));
+        code[k] = _mm256_min_epi32(code[k], _mm256_set1_epi32(15));
+    }
+    kvg_put_u16(block, scale);
+    put_nibbles(block + 2, PACK_CODES(code, _mm256_packus_epi16));
+}
+
+/* ---- decode */
+
+/* Eight of 32 int8 codes as floats. */
+AVX2_INLINE __m256 codes_at(const int8_t *codes)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)codes)));
+}
+
+/* 16 nibble bytes as 32 codes in order. */
+AVX2_INLINE __m256i get_nibbles(const uint8_t *source)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)source);
+    __m256i both = _mm256_setr_m128i(bytes, _mm_srli_epi16(bytes, 4));
+
+    return _mm256_and_si256(both, _mm256_set1_epi8(15));
+}
+
+/* Bit i of the four bytes to 16 in byte i. */
+AVX2_INLINE __m256i scatter_high_bits(const uint8_t *high)
+{
+    const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit_of = _mm256_set1_epi64x((int64_t)UINT64_C(0x8040201008040201));
+    int32_t       word;
+
+    memcpy(&word, high, sizeof word);
+    __m256i bits = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(word), byte_of), bit_of);
+
+    return _mm256_and_si256(_mm256_cmpeq_epi8(bits, bit_of), _mm256_set1_epi8(16));
+}
+
+AVX2 static void decode_q8_0(const uint8_t *row, size_t elements, float *target)
+{
     for (size_t i = 0; i < elements; i += KVG_BLOCK_ELEMENTS, row += 34) {
-        Block   x = block_load(source + i);
-        int32_t magnitude = largest_lane(block_magnitudes(&x));
-        __m256i code[4];
+        __m256 d = _mm256_set1_ps(kvg_get_f16(row));
 
-        if (KVG_UNLIKELY(magnitude > KVG_LIMIT_Q8_0)) {
-            kvg_codec_sanitise(source + i, KVG_BLOCK_ELEMENTS, KVG_LIMIT_Q8_0, clean, counts);
-            x = block_load(clean);
-            magnitude = largest_lane(block_magnitudes(&x));
+        for (int k = 0; k < KVG_BLOCK_ELEMENTS; k += 8) {
+            _mm256_storeu_ps(target + i + k, _mm256_mul_ps(d, codes_at((const int8_t *)row + 2 + k)));
         }
-        float  d = kvg_float((uint32_t)magnitude) / 127.0f;
-        __m256 inverse = _mm256_set1_ps(kvg_inverse(d));
-
-        for (int k = 0; k < 4; k++) {
-            __m256 scaled = _mm256_mul_ps(x.part[k], inverse);
-            __m256 addend = _mm256_or_ps(_mm256_and_ps(scaled, sign), below_half);
-
-            code[k] = _mm256_cvttps_epi32(_mm256_add_ps(scaled, addend));
-        }
-        kvg_put_u16(row, kvg_f16_from_f32(d));
-        _mm256_storeu_si256((__m256i *)(row + 2), PACK_CODES(code, _mm256_packs_epi16));
     }
 }
 
-AVX2 static void encode_q5_1_avx2(const float *source, size_t elements, uint8_t *row, KvEncodeCounts *counts)
+AVX2 static void decode_q5_1(const uint8_t *row, size_t elements, float *target)
 {
-    float clean[KVG_BLOCK_ELEMENTS];
-
     for (size_t i = 0; i < elements; i += KVG_BLOCK_ELEMENTS, row += 24) {
-        const float *from = source + i;
-        Block        x = block_load_clean(&from, KVG_LIMIT_Q5_1, clean, counts);
-        float        lowest, highest;
-        __m256i      code[4];
+        __m256 d = _mm256_set1_ps(kvg_get_f16(row));
+        __m256 m = _mm256_set1_ps(kvg_get_f16(row + 2));
+        int8_t codes[KVG_BLOCK_ELEMENTS];
 
-        block_range(&x, &lowest, &highest);
-        float  minimum = kvg_q5_1_minimum(from, lowest);
-        float  d = (highest - minimum) / 31.0f;
-        __m256 inverse = _mm256_set1_ps(kvg_inverse(d));
-
-        for (int k = 0; k < 4; k++) {
-            __m256 scaled = _mm256_mul_ps(_mm256_sub_ps(x.part[k], _mm256_set1_ps(minimum)), inverse);
-
-            code[k] = _mm256_cvttps_epi32(_mm256_add_ps(scaled, _mm256_set1_ps(0.5f)));
+        _mm256_storeu_si256((__m256i *)codes, _mm256_or_si256(get_nibbles(row + 8), scatter_high_bits(row + 4)));
+        for (int k = 0; k < KVG_BLOCK_ELEMENTS; k += 8) {
+            _mm256_storeu_ps(target + i + k, _mm256_add_ps(_mm256_mul_ps(d, codes_at(codes + k)), m));
         }
-        __m256i codes = PACK_CODES(code, _mm256_packus_epi16);
-        int32_t high_bits = _mm256_movemask_epi8(_mm256_slli_epi16(codes, 3));
-
-        kvg_put_u16(row, kvg_f16_from_f32(d));
-        kvg_put_u16(row + 2, kvg_f16_from_f32(minimum));
-        memcpy(row + 4, &high_bits, sizeof high_bits);
-        put_nibbles(row + 8, codes);
     }
 }
 
-AVX2 static void encode_q4_0_avx2(const float *source, size_t elements, uint8_t *row, KvEncodeCounts *counts)
+AVX2 static void decode_q4_0(const uint8_t *row, size_t elements, float *target)
 {
-    float clean[KVG_BLOCK_ELEMENTS];
-
     for (size_t i = 0; i < elements; i += KVG_BLOCK_ELEMENTS, row += 18) {
-        const float *from = source + i;
-        Block        x = block_load_clean(&from, KVG_LIMIT_Q4_0, clean, counts);
-        float        lowest, highest;
-        __m256i      code[4];
+        __m256 d = _mm256_set1_ps(kvg_get_f16(row));
+        int8_t codes[KVG_BLOCK_ELEMENTS];
 
-        block_range(&x, &lowest, &highest);
-        float  d = kvg_q4_0_extreme(from, lowest, highest) / -8.0f;
-        __m256 inverse = _mm256_set1_ps(kvg_inverse(d));
-
-        for (int k = 0; k < 4; k++) {
-            __m256 scaled = _mm256_add_ps(_mm256_mul_ps(x.part[k], inverse), _mm256_set1_ps(8.5f));
-
-            code[k] = _mm256_min_epi32(_mm256_cvttps_epi32(scaled), _mm256_set1_epi32(15));
+        _mm256_storeu_si256((__m256i *)codes, _mm256_sub_epi8(get_nibbles(row + 2), _mm256_set1_epi8(8)));
+        for (int k = 0; k < KVG_BLOCK_ELEMENTS; k += 8) {
+            _mm256_storeu_ps(target + i + k, _mm256_mul_ps(d, codes_at(codes + k)));
         }
-        kvg_put_u16(row, kvg_f16_from_f32(d));
-        put_nibbles(row + 2, PACK_CODES(code, _mm256_packus_epi16));
     }
 }
 
-KVG_CODEC_DEFINE_ENCODE_RUN(avx2, AVX2, f32, F32, 4)
-KVG_CODEC_DEFINE_ENCODE_RUN(avx2, AVX2, f16, F16, 2)
-KVG_CODEC_DEFINE_ENCODE_RUN(avx2, AVX2, bf16, BF16, 2)
-KVG_CODEC_DEFINE_ENCODE_RUN(avx2, AVX2, fp8, FP8, 1)
-KVG_CODEC_DEFINE_DECODE(avx2, AVX2, f32)
-KVG_CODEC_DEFINE_DECODE(avx2, AVX2, f16)
-KVG_CODEC_DEFINE_DECODE(avx2, AVX2, bf16)
-KVG_CODEC_DEFINE_DECODE(avx2, AVX2, fp8)
-KVG_CODEC_DEFINE_DECODE(avx2, AVX2, q8_0)
-KVG_CODEC_DEFINE_DECODE(avx2, AVX2, q5_1)
-KVG_CODEC_DEFINE_DECODE(avx2, AVX2, q4_0)
-
-static const KvCodec avx2 = {
-    .name = "avx2",
-    .encode = {NULL, encode_f32_avx2, encode_f16_avx2, encode_bf16_avx2, encode_q8_0_avx2, encode_q5_1_avx2,
-               encode_q4_0_avx2, encode_fp8_avx2},
-    .decode = {NULL, decode_f32_avx2, decode_f16_avx2, decode_bf16_avx2, decode_q8_0_avx2, decode_q5_1_avx2,
-               decode_q4_0_avx2, decode_fp8_avx2},
-};
+#define CODEC_NAME   "avx2"
+#define CODEC_TARGET AVX2
+#include "runtime/rules/codec_rows.h"
 
 const KvCodec *kvg_codec_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") ? &avx2 : NULL;
+    return __builtin_cpu_supports("avx2") ? &codec : NULL;
 }
 
 #else

@@ -35,10 +35,10 @@ typedef enum KvFormat {
 
 #define KVG_BLOCK_ELEMENTS 32
 
-/** Elements that went wrong while a row was encoded: NaN and infinities, and finite elements that were clamped. */
+/** Elements that an encoder had to change. No element counts twice. */
 typedef struct KvEncodeCounts {
-    uint64_t nonfinite;
-    uint64_t saturated;
+    uint64_t nonfinite; /* NaN and infinities */
+    uint64_t saturated; /* finite, beyond the format's range, clamped */
 } KvEncodeCounts;
 
 /** "q8_0", ...; "policy" for KVG_POLICY; "?" outside the range. */
@@ -62,18 +62,25 @@ KVG_API int kvg_format_legal_v(KvFormat format);
 /** Bytes of a row of `elements` elements. EINVAL for KVG_POLICY; EGEOM where a block would be cut; EOVERFLOW. */
 KVG_API KvgStatus kvg_format_row_bytes(KvFormat format, uint64_t elements, uint64_t *bytes);
 
-/** Encodes `elements` f32 values into `row` (kvg_format_row_bytes bytes; any alignment).
- *   source  [elements] f32; NaN becomes +0, values are clamped to the format's range (S1)
+/** Encodes `elements` f32 values into `row`.
+ *   source  [elements] f32, read only; NaN is stored as +0 and what is beyond ±F as ±F (F of S1: 448 fp8, 65504 f16 and q5_1,
+ *           65504*8 q4_0, 65504*127 q8_0, the largest finite value bf16 and f32)
+ *   row     kvg_format_row_bytes(format, elements) bytes, any alignment, must not overlap source; caller's
  *   counts  added to, never reset; may be NULL
- * `elements` must be a multiple of the block (asserted: geometry is checked where planes are made).
- * Chooses an AVX2 path at run time where the processor has it; the bytes are equal. */
+ * Cannot fail: a format that has no rows and a count that cuts a block are bugs of the caller and stop the process; both are
+ * refused earlier, by kvg_format_row_bytes. An element that had to be changed changes no neighbour outside its block.
+ * Uses AVX2 where the processor has it, with the same bytes. The thread must round to nearest and keep denormals (the
+ * default; a host built with -ffast-math may have set flush-to-zero). Threads: any. Reach: local. */
 KVG_API void kvg_encode_f32(KvFormat format, const float *source, size_t elements, void *row, KvEncodeCounts *counts);
 /** The same, always by the portable path: the reference. */
 KVG_API void kvg_encode_f32_ref(KvFormat format, const float *source, size_t elements, void *row, KvEncodeCounts *counts);
-/** The same from `source` of another element type, widened to f32 exactly first: KVG_F32, KVG_F16 or KVG_BF16. */
+/** The same from another element type, widened to f32 exactly first.
+ *   source_type  KVG_F32, KVG_F16 or KVG_BF16, else it stops the process
+ *   source       [elements] of that type; f32 aligned to 4, the others to anything */
 KVG_API void kvg_encode(KvFormat format, KvFormat source_type, const void *source, size_t elements, void *row,
                         KvEncodeCounts *counts);
-/** Decodes `elements` elements of `row` into f32. */
+/** Decodes `elements` elements of `row` (any alignment) into `target` [elements] f32, which must not overlap it.
+ * Every byte pattern is a row: a scale or code that is no number gives what IEEE arithmetic makes of it. Conditions as above. */
 KVG_API void kvg_decode_f32(KvFormat format, const void *row, size_t elements, float *target);
 
 KVG_END_DECLS

@@ -3,7 +3,7 @@
 
 #include "naive_codec.h"
 #include "runtime/rules/codec.h"
-#include "runtime/rules/codec_bodies.h"
+#include "runtime/rules/codec_elements.h"
 
 static const KvFormat all_formats[] = {KVG_F32, KVG_F16, KVG_BF16, KVG_Q8_0, KVG_Q5_1, KVG_Q4_0, KVG_FP8};
 enum { FORMATS = sizeof all_formats / sizeof *all_formats };
