@@ -17,7 +17,9 @@ KVG_BEGIN_DECLS
 typedef void *KvgStream; /* a cudaStream_t on CUDA; ignored on the host; NULL is the default stream */
 typedef void *KvEvent;
 
-/** A reserved range of addresses whose first `taken` bytes are backed by memory. The base never moves. */
+/** A reserved range of addresses whose first `taken` bytes are backed by memory. The base never moves.
+ *  A range may be used in slices: a KvRange that begins at a multiple of the granularity inside a reserved one, with its own
+ *  `reserved` and `taken`, is extended and given back like a whole one. Release takes the whole, with nothing left in slices. */
 typedef struct KvRange {
     uint8_t *base;
     size_t   reserved; /* bytes of addresses */
@@ -41,6 +43,7 @@ typedef struct KvRowsAt {
 
 typedef struct KvDevOps {
     const char *name; /* "host", "cuda" */
+    int         direct; /* 1: the host reads and writes device memory through its pointers, in program order */
 
     /* ---- memory. kvg_fault_hit() is asked by each of these that can fail. */
     KvgStatus (*zeros)(void *self, size_t bytes, void **memory);  /* zeroed, 256-byte aligned */
