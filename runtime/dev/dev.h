@@ -19,7 +19,7 @@ typedef void *KvEvent;
 
 /** A reserved range of addresses whose first `taken` bytes are backed by memory. The base never moves.
  *  A range may be used in slices: a KvRange that begins at a multiple of the granularity inside a reserved one, with its own
- *  `reserved` and `taken`, is extended and given back like a whole one. Release takes the whole, with nothing left in slices. */
+ *  `reserved` and `taken`, is extended and given back like a whole one. Release takes the whole, whose `taken` then is the sum over its slices. */
 typedef struct KvRange {
     uint8_t *base;
     size_t   reserved; /* bytes of addresses */

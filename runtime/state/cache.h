@@ -12,6 +12,17 @@
 
 #include "runtime/state/store.h"
 
+/* How far back the length has been cut, and when: snapshots ask for the smallest length since theirs. Kept with ascending
+ * `pos`; when it is full the two oldest are folded, which can only refuse a very old snapshot, never accept a bad one. */
+#define KVG_CACHE_CUTS_MAX 8
+typedef struct KvCacheCuts {
+    uint64_t count; /* cuts in this life so far: the time of a snapshot */
+    uint32_t kept;
+    struct {
+        uint64_t when, pos;
+    } at[KVG_CACHE_CUTS_MAX];
+} KvCacheCuts;
+
 typedef struct KvCache {
     KvStore        *store;
     uint32_t        slot;
@@ -20,19 +31,21 @@ typedef struct KvCache {
     uint64_t        max_ctx;
     uint64_t        guarantee; /* rows booked for by open or book; they slide along in windowed classes */
     uint64_t        serial;    /* changes with every life of the slot: snapshots of another life are another cache's */
-    uint64_t        shortest;  /* smallest pos since `shortest_mark` was taken: internal to snapshots */
     int             tainted;
+    int             pooled;     /* the store's layout */
+    int             owns_store; /* the seed's stand-alone cache */
     TpKvTransaction tx[KVG_CLASSES_MAX];
-    TpKvState       classes[KVG_CLASSES_MAX];
+    TpKvState       classes[KVG_CLASSES_MAX]; /* capacity is max_ctx: what is not booked yet, append books */
+    KvCacheCuts     cuts;
 } KvCache;
 
 typedef struct KvCacheSnapshot { /* K/V part: lengths only; later kinds add device copies */
     uint64_t serial;
     uint64_t pos;
-    uint64_t base[KVG_CLASSES_MAX];
+    uint64_t cuts; /* the cache's count of cuts then */
 } KvCacheSnapshot;
 
-/* Starts a cache in an unused slot. No unit is booked. */
+/* Starts a cache in an unused slot (lengths 0, nothing held). No unit is booked. */
 void kvg_kv_cache_open(KvStore *store, uint32_t slot, uint64_t serial, KvCache *cache);
 /* Legal in any state, tainted and mid-transaction included. */
 void kvg_kv_cache_close(KvCache *cache, KvgStream stream);
@@ -55,17 +68,20 @@ void kvg_kv_cache_finalize(KvCache *cache, uint64_t accepted);
 void kvg_kv_cache_release_behind(KvCache *cache);
 uint64_t kvg_kv_cache_staged(const KvCache *cache); /* rows incl. staged ones */
 
-/* Units needed so that the sequence may be cut to `len` and written from there on (copy on write of a shared chunk). */
+/* Units needed so that the sequence may be cut to `len` and written from there on (copy on write of a shared chunk). Shared chunks
+ * past `len` leave the sequence, and its guarantee with them; its own stay. */
 void      kvg_kv_cache_rewind_need(const KvCache *cache, uint64_t len, uint32_t need[KVG_CLASSES_MAX]);
 /* ECAPACITY, EINVAL past committed, ELAPPED, ETAINTED; drops an open transaction. */
 KvgStatus kvg_kv_cache_rewind_to(KvCache *cache, uint64_t len, KvgStream stream);
 /* Gives back the units past the committed rows and lowers the guarantee to them. EBUSY inside a transaction. */
 KvgStatus kvg_kv_cache_trim(KvCache *cache);
-/* `child` (open, fresh) becomes a copy of rows [0, rows): chunks shared, the last partial one copied. EINVAL past committed, ELAPPED, ECAPACITY, EBUSY. */
+/* `child` (open, fresh) becomes a copy of rows [0, rows): chunks shared, the last partial one copied.
+ * EINVAL past committed, ELAPPED, ECAPACITY, EBUSY (a transaction is open, or child not fresh), ETAINTED. ENOMEM is local (flat). */
 KvgStatus kvg_kv_cache_fork(const KvCache *cache, uint64_t rows, KvCache *child, KvgStream stream);
 
 void      kvg_kv_cache_snapshot(const KvCache *cache, KvCacheSnapshot *snapshot);
-/* 0 when tainted, another cache's, accept beyond what was written since, or a window's rows are gone. */
+/* 0 when tainted, another cache's, accept beyond what was written since, the cache was shorter than the snapshot since, or a window's
+ * rows are gone. rollback answers ETAINTED, ESTALE, EINVAL, ESTALE and ELAPPED for these, and ECAPACITY as rewind_to does. */
 int       kvg_kv_cache_can_rollback(const KvCache *cache, const KvCacheSnapshot *snapshot, uint64_t accept);
 KvgStatus kvg_kv_cache_rollback(KvCache *cache, const KvCacheSnapshot *snapshot, uint64_t accept, KvgStream stream);
 /* Every later use is ETAINTED. */

@@ -8,6 +8,7 @@
 #ifndef KVG_POOL_H
 #define KVG_POOL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/base/error.h"

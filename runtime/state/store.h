@@ -32,7 +32,7 @@ typedef struct KvClassGeometry {
     uint64_t window;   /* 0: every row is kept */
     int      ring;     /* rows behind the window fall away */
     uint64_t row_cap;  /* most rows one sequence holds: max_ctx, or swa_ring_rows(window, max_ctx) */
-    uint32_t unit_cap; /* most units one sequence books: ceil(max_ctx/64), or S3's cap for a pooled windowed class */
+    uint32_t unit_cap; /* most units one sequence books: ceil(row_cap/64), or S3's cap for a pooled windowed class */
     uint32_t units;    /* in the pool to begin with */
     uint32_t units_max; /* addresses are reserved for this many; resize goes no further */
 } KvClassGeometry;
@@ -57,9 +57,12 @@ void      kvg_store_destroy(KvStore *store); /* every slot has been released */
 /* ---- geometry */
 const KvClassGeometry *kvg_store_class(const KvStore *store, uint32_t class_index);
 uint32_t               kvg_store_class_count(const KvStore *store);
-/* The view of a layer; NULL if this rank has no such layer. Stays valid and constant until destroy. */
+uint32_t               kvg_store_layer_count(const KvStore *store); /* n_layer of the options: the range of `layer` */
+/* The view of a layer; NULL if this rank has no such layer. The pointer stays valid until destroy; what it says is constant, except
+ * in flat layout on a device without reserved ranges, where booking may move the planes (base and slot_bytes change). */
 const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer);
 KvLayout           kvg_store_layout(const KvStore *store);
+uint64_t           kvg_store_max_ctx(const KvStore *store);
 /* Bytes of one unit of a class over all planes of this rank. */
 uint64_t kvg_store_unit_bytes(const KvStore *store, uint32_t class_index);
 
@@ -110,20 +113,21 @@ KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer);
 
 /* ---- bytes (S3) */
 typedef struct KvStoreBytes {
-    uint64_t booked; /* units held by slots, tables' entries included */
-    uint64_t taken;  /* slabs got from the device for rows */
+    uint64_t booked; /* units held by slots (flat: those with memory behind them), tables' entries included; never above taken */
+    uint64_t taken;  /* got from the device: slabs for rows, and tables and lengths */
 } KvStoreBytes;
 KvStoreBytes kvg_store_bytes(const KvStore *store);
 /* Content of `rows` live rows of one class on this rank (S3's formulas without fixed bytes). */
 uint64_t kvg_store_row_bytes(const KvStore *store, uint32_t class_index);
 
 /* ---- resize: prepare takes the memory (ENOMEM: nothing changed), publish makes it count or cancel gives it back. Growing only extends
- * the ranges in place; shrinking is refused with EBUSY while a chunk that would go is in use. */
+ * the ranges in place; shrinking is refused with EBUSY while a chunk that would go is in use. EINVAL above units_max; ENOTSUP for a
+ * pool that would grow on a device without reserved ranges. Between prepare and publish nothing is booked. */
 KvgStatus kvg_store_resize_prepare(KvStore *store, const uint32_t *units);
 void      kvg_store_resize_publish(KvStore *store);
 void      kvg_store_resize_cancel(KvStore *store);
 
-/* Internal consistency, for tests: reference counts against tables, free lists, counts. */
+/* Internal consistency, for tests: reference counts against tables, free lists, counts. ETAINTED says what is broken. */
 KvgStatus kvg_store_check(const KvStore *store);
 
 #endif

@@ -1,0 +1,321 @@
+/* Store: creation, geometry, lengths. Units are in store_pool.c and store_flat.c, rows in store_rows.c. */
+#include "runtime/state/store_impl.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/memory.h"
+
+/* ---- creation */
+
+static KvgStatus check_class(const KvStoreOptions *options, uint32_t class_index)
+{
+    const KvClassGeometry *class = &options->classes[class_index];
+
+    if (class->row_cap == 0 || class->row_cap > options->max_ctx || class->unit_cap == 0) {
+        return kvg_fail(KVG_EINVAL, "class %u holds at most %" PRIu64 " rows in %u units of a context of %" PRIu64
+                        ": both caps are at least 1 and the rows within the context", class_index, class->row_cap,
+                        class->unit_cap, options->max_ctx);
+    }
+    if (class->ring && class->window == 0) {
+        return kvg_fail(KVG_EINVAL, "class %u has a ring and no window: a ring needs one", class_index);
+    }
+    return KVG_OK;
+}
+
+static KvgStatus check_layer(const KvStoreOptions *options, const KvLayerGeometry *layer)
+{
+    if (layer->layer >= options->n_layer || layer->class_index >= options->class_count) {
+        return kvg_fail(KVG_EINVAL, "layer %u of class %u: the model has %u layers and %u classes", layer->layer,
+                        layer->class_index, options->n_layer, options->class_count);
+    }
+    if (layer->source < 0 && (layer->heads == 0 || layer->head_dim_k == 0 || layer->head_dim_v == 0)) {
+        return kvg_fail(KVG_EINVAL, "layer %u has %u heads of %u and %u elements: none may be 0", layer->layer, layer->heads,
+                        layer->head_dim_k, layer->head_dim_v);
+    }
+    return KVG_OK;
+}
+
+static KvgStatus check_options(const KvStoreOptions *options)
+{
+    if (options->class_count == 0 || options->class_count > KVG_CLASSES_MAX || options->slots == 0 || options->max_ctx == 0) {
+        return kvg_fail(KVG_EINVAL, "a store of %u classes, %u slots and a context of %" PRIu64 " rows: classes are 1 to %d, "
+                        "the others at least 1", options->class_count, options->slots, options->max_ctx, KVG_CLASSES_MAX);
+    }
+    if (options->max_ctx > INT32_MAX - KVG_CHUNK_ROWS) {
+        return kvg_fail(KVG_EOVERFLOW, "a context of %" PRIu64 " rows: lengths are 32 bits, so at most %d", options->max_ctx,
+                        INT32_MAX - KVG_CHUNK_ROWS);
+    }
+    if (!options->dev->ops->direct) {
+        return kvg_fail(KVG_ENOTSUP, "device %s: tables and lengths are kept in memory that the host writes directly; use the host "
+                        "device", options->dev->ops->name);
+    }
+    for (uint32_t c = 0; c < options->class_count; c++) KVG_TRY(check_class(options, c));
+    for (uint32_t i = 0; i < options->layer_count; i++) KVG_TRY(check_layer(options, &options->layers[i]));
+    return KVG_OK;
+}
+
+static KvgStatus open_class(KvStore *store, const KvClassGeometry *geometry, StoreClass *class)
+{
+    void *spans = NULL;
+
+    class->geometry = *geometry;
+    KVG_TRY(kvg_calloc(store->slots, sizeof *class->spans, "a class's spans", &spans));
+    class->spans = spans;
+    if (store->layout == KVG_LAYOUT_POOL) {
+        return kvg_pool_create(&class->pool, geometry->units, geometry->units_max);
+    }
+    /* A flat slot has addresses for what it may ever hold, in whole units; without reserved ranges it starts with none. */
+    if (kvg_store_reserves(store)) {
+        class->slice_units = (uint32_t)kvg_ceil_div_u64(geometry->row_cap, KVG_CHUNK_ROWS);
+    }
+    return kvg_pool_create_counted(&class->pool, geometry->units, geometry->units_max);
+}
+
+/* One allocation for all that kernels read beside the rows; carved in the order of the picture in store_impl.h. */
+static KvgStatus open_arena(KvStore *store)
+{
+    uint64_t stride = store->layout == KVG_LAYOUT_POOL ? store->table_stride : 0;
+    uint64_t words;
+    int32_t *next;
+
+    if (!kvg_mul_u64(store->slots, 2 + store->class_count * (1 + stride), &words) || words > SIZE_MAX / sizeof(int32_t)) {
+        return kvg_fail(KVG_EOVERFLOW, "chunk tables of %u slots and %u entries do not fit; lower the slots or the context",
+                        store->slots, store->table_stride);
+    }
+    store->arena_bytes = words * sizeof(int32_t);
+    KVG_TRY(store->dev->ops->zeros(store->dev->self, store->arena_bytes, &store->arena));
+    next = store->arena;
+    store->len = (uint32_t *)next;
+    store->len_staged = store->len + store->slots;
+    next += 2 * (size_t)store->slots;
+    for (uint32_t c = 0; c < store->class_count; c++) {
+        store->classes[c].base_row = (uint32_t *)next;
+        next += store->slots;
+    }
+    for (uint32_t c = 0; stride != 0 && c < store->class_count; c++) {
+        store->classes[c].table = next;
+        memset(next, 0xff, store->slots * stride * sizeof *next); /* -1: not held */
+        next += store->slots * stride;
+    }
+    return KVG_OK;
+}
+
+static KvgStatus describe_plane(const KvStore *store, const KvLayerGeometry *geometry, int which, StorePlane *plane, KvPlane *view)
+{
+    uint32_t dim = which == 0 ? geometry->head_dim_k : geometry->head_dim_v;
+    KvFormat format = which == 0 ? geometry->format_k : geometry->format_v;
+    uint64_t head_bytes;
+
+    KVG_TRY(kvg_format_row_bytes(format, dim, &head_bytes));
+    plane->token_bytes = head_bytes * geometry->heads;
+    *view = (KvPlane){.head_bytes = head_bytes, .head_dim = dim, .format = format};
+    if (store->layout == KVG_LAYOUT_POOL) { /* [head][row] in a chunk */
+        view->chunk_bytes = plane->token_bytes * KVG_CHUNK_ROWS;
+        view->head_stride = head_bytes * KVG_CHUNK_ROWS;
+        view->row_stride = head_bytes;
+    } else { /* [row][head] in a slot's slice */
+        view->head_stride = head_bytes;
+        view->row_stride = plane->token_bytes;
+    }
+    return KVG_OK;
+}
+
+static KvgStatus describe_layer(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer)
+{
+    StoreClass *class = &store->classes[geometry->class_index];
+    int         pool = store->layout == KVG_LAYOUT_POOL;
+
+    layer->class_index = geometry->class_index;
+    layer->source = -1;
+    layer->view = (KvPlaneView){
+        .layer = geometry->layer, .owns = 1, .heads = geometry->heads, .head_first = geometry->head_first,
+        .window = class->geometry.window, .rows_per_chunk = pool ? KVG_CHUNK_ROWS : 0,
+        .table_stride = pool ? store->table_stride : 0, .table = class->table,
+        .len = store->len, .len_staged = store->len_staged, .base_row = class->base_row,
+    };
+    if (!pool) {
+        layer->view.ring_rows = kvg_store_is_ring(store, class)
+                                    ? class->geometry.row_cap
+                                    : kvg_ceil_div_u64(class->geometry.row_cap, KVG_CHUNK_ROWS) * KVG_CHUNK_ROWS;
+    }
+    KVG_TRY(describe_plane(store, geometry, 0, &layer->planes[0], &layer->view.k));
+    KVG_TRY(describe_plane(store, geometry, 1, &layer->planes[1], &layer->view.v));
+    class->row_bytes += layer->planes[0].token_bytes + layer->planes[1].token_bytes;
+    return KVG_OK;
+}
+
+static KvgStatus open_layer(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer)
+{
+    KVG_TRY(describe_layer(store, geometry, layer));
+    return store->layout == KVG_LAYOUT_POOL ? kvg_store_open_pool_planes(store, layer) : kvg_store_open_flat_planes(store, layer);
+}
+
+/* A sharing layer's source stands on this rank and owns its planes: placement forbids cuts between them. */
+static KvgStatus open_shared_layer(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer)
+{
+    int32_t index = (uint32_t)geometry->source < store->n_layer ? store->layer_index[geometry->source] : -1;
+
+    if (index < 0 || store->layers[index].source >= 0) {
+        return kvg_fail(KVG_EGEOM, "layer %u shares the planes of layer %d, which owns none on this rank; keep both on one stage",
+                        geometry->layer, geometry->source);
+    }
+    layer->source = index;
+    layer->class_index = store->layers[index].class_index;
+    return KVG_OK;
+}
+
+static KvgStatus open_layers(KvStore *store, const KvStoreOptions *options)
+{
+    for (uint32_t i = 0; i < options->layer_count; i++) {
+        const KvLayerGeometry *geometry = &options->layers[i];
+
+        if (store->layer_index[geometry->layer] >= 0) {
+            return kvg_fail(KVG_EINVAL, "layer %u is given twice; give each layer once", geometry->layer);
+        }
+        store->layer_count = i + 1; /* before anything can fail, so that destroy finds it */
+        store->layers[i].source = -1;
+        if (geometry->source < 0) {
+            KVG_TRY(open_layer(store, geometry, &store->layers[i]));
+        } else {
+            KVG_TRY(open_shared_layer(store, geometry, &store->layers[i]));
+        }
+        store->layer_index[geometry->layer] = (int32_t)i;
+    }
+    kvg_store_copy_shared_views(store);
+    return KVG_OK;
+}
+
+void kvg_store_copy_shared_views(KvStore *store)
+{
+    for (uint32_t i = 0; i < store->layer_count; i++) {
+        StoreLayer *layer = &store->layers[i];
+
+        if (layer->source >= 0) {
+            layer->view = store->layers[layer->source].view;
+            layer->view.owns = 0;
+        }
+    }
+}
+
+static KvgStatus allocate_layers(KvStore *store, const KvStoreOptions *options)
+{
+    void *layers = NULL;
+    void *layer_index = NULL;
+
+    KVG_TRY(kvg_calloc(options->layer_count, sizeof *store->layers, "a store's layers", &layers));
+    store->layers = layers;
+    KVG_TRY(kvg_calloc(options->n_layer, sizeof *store->layer_index, "a store's layer index", &layer_index));
+    store->layer_index = layer_index;
+    memset(layer_index, 0xff, options->n_layer * sizeof *store->layer_index);
+    return KVG_OK;
+}
+
+KvgStatus kvg_store_create(const KvStoreOptions *options, KvStore **store_p)
+{
+    KvStore  *store;
+    void     *memory = NULL;
+    KvgStatus status;
+
+    KVG_TRY(check_options(options));
+    KVG_TRY(kvg_calloc(1, sizeof *store, "a store", &memory));
+    store = memory;
+    store->dev = options->dev;
+    store->layout = options->layout;
+    store->slots = options->slots;
+    store->max_ctx = options->max_ctx;
+    store->n_layer = options->n_layer;
+    store->class_count = options->class_count;
+    store->table_stride = (uint32_t)kvg_ceil_div_u64(options->max_ctx, KVG_CHUNK_ROWS);
+    KVG_TRY_GOTO(allocate_layers(store, options), err_destroy);
+    for (uint32_t c = 0; c < options->class_count; c++) {
+        KVG_TRY_GOTO(open_class(store, &options->classes[c], &store->classes[c]), err_destroy);
+    }
+    KVG_TRY_GOTO(open_arena(store), err_destroy);
+    KVG_TRY_GOTO(open_layers(store, options), err_destroy);
+    *store_p = store;
+    return KVG_OK;
+err_destroy:
+    kvg_store_destroy(store); /* copes with a store that is made in part */
+    return status;
+}
+
+void kvg_store_destroy(KvStore *store)
+{
+    if (store == NULL) return;
+    for (uint32_t i = 0; i < store->layer_count; i++) kvg_store_close_planes(store, &store->layers[i]);
+    for (uint32_t c = 0; c < store->class_count; c++) {
+        KVG_ASSERT(store->classes[c].pool.free_count == store->classes[c].pool.total);
+        kvg_pool_destroy(&store->classes[c].pool);
+        kvg_free(store->classes[c].spans);
+    }
+    store->dev->ops->free(store->dev->self, store->arena);
+    kvg_free(store->layer_index);
+    kvg_free(store->layers);
+    kvg_free(store);
+}
+
+/* ---- geometry */
+
+const KvClassGeometry *kvg_store_class(const KvStore *store, uint32_t class_index)
+{
+    KVG_ASSERT(class_index < store->class_count);
+    return &store->classes[class_index].geometry;
+}
+
+uint32_t kvg_store_class_count(const KvStore *store)
+{
+    return store->class_count;
+}
+
+uint32_t kvg_store_layer_count(const KvStore *store)
+{
+    return store->n_layer;
+}
+
+const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer)
+{
+    if (layer >= store->n_layer || store->layer_index[layer] < 0) return NULL;
+    return &store->layers[store->layer_index[layer]].view;
+}
+
+KvLayout kvg_store_layout(const KvStore *store)
+{
+    return store->layout;
+}
+
+uint64_t kvg_store_max_ctx(const KvStore *store)
+{
+    return store->max_ctx;
+}
+
+uint64_t kvg_store_row_bytes(const KvStore *store, uint32_t class_index)
+{
+    return store->classes[class_index].row_bytes;
+}
+
+uint64_t kvg_store_unit_bytes(const KvStore *store, uint32_t class_index)
+{
+    return store->classes[class_index].row_bytes * KVG_CHUNK_ROWS;
+}
+
+/* ---- lengths */
+
+void kvg_store_set_len(KvStore *store, uint32_t slot, uint64_t len, uint64_t len_staged)
+{
+    store->len[slot] = (uint32_t)len;
+    store->len_staged[slot] = (uint32_t)len_staged;
+}
+
+void kvg_store_set_base(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t base_row)
+{
+    store->classes[class_index].base_row[slot] = (uint32_t)base_row;
+}
+
+KvgStatus kvg_store_flush(KvStore *store, KvgStream stream)
+{
+    KVG_ASSERT(store->dev->ops->direct); /* created for no other device: what the host wrote is what kernels read */
+    (void)stream;
+    return KVG_OK;
+}

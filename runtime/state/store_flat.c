@@ -1,0 +1,178 @@
+/* Store, flat layout: one contiguous plane a sequence. Units are counted in a pool without ids, so that all ranks count alike
+ * whatever their devices do; the rows behind them are backed here and can fail for want of memory on one rank alone.
+ *
+ *   a device that reserves:  base + slot*slot_bytes is the slot's slice of addresses, backed from its first row on, in place
+ *   one that does not:       all slices of a class have the same length and grow together, by copying (store_grow.c) */
+#include "runtime/state/store_impl.h"
+
+#include <inttypes.h>
+
+#include <kvgrid/log.h>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/memory.h"
+
+/* ---- planes */
+
+static KvgStatus open_plane(KvStore *store, const StoreClass *class, StorePlane *plane, KvPlane *view)
+{
+    size_t   grain = store->dev->ops->granularity(store->dev->self);
+    uint64_t slice = kvg_ceil_div_u64((uint64_t)class->slice_units * KVG_CHUNK_ROWS * plane->token_bytes, grain) * grain;
+    uint64_t reserved;
+    void    *slices = NULL;
+
+    if (!kvg_mul_u64(slice, store->slots, &reserved) || reserved > SIZE_MAX / 2) {
+        return kvg_fail(KVG_EOVERFLOW, "flat planes of %u slots of %" PRIu64 " bytes do not fit; lower the slots or the context, or "
+                        "use the pool layout", store->slots, slice);
+    }
+    KVG_TRY(kvg_calloc(store->slots, sizeof *plane->slices, "a plane's slices", &slices));
+    plane->slices = slices;
+    KVG_TRY(store->dev->ops->reserve(store->dev->self, reserved, &plane->range));
+    for (uint32_t slot = 0; slot < store->slots; slot++) {
+        plane->slices[slot] = (KvRange){.base = plane->range.base + slot * slice, .reserved = slice};
+    }
+    view->base = plane->range.base;
+    view->slot_bytes = slice;
+    return KVG_OK;
+}
+
+KvgStatus kvg_store_open_flat_planes(KvStore *store, StoreLayer *layer)
+{
+    const StoreClass *class = &store->classes[layer->class_index];
+
+    if (!kvg_store_reserves(store)) return KVG_OK; /* the first booking makes them */
+    KVG_TRY(open_plane(store, class, &layer->planes[0], &layer->view.k));
+    return open_plane(store, class, &layer->planes[1], &layer->view.v);
+}
+
+static void close_plane(KvStore *store, StorePlane *plane)
+{
+    const KvDevOps *ops = store->dev->ops;
+
+    for (uint32_t slot = 0; plane->slices != NULL && slot < store->slots; slot++) {
+        plane->range.taken += plane->slices[slot].taken;
+    }
+    if (plane->range.base != NULL) ops->release(store->dev->self, &plane->range);
+    if (plane->memory != NULL) ops->free(store->dev->self, plane->memory);
+    kvg_free(plane->slices);
+}
+
+void kvg_store_close_planes(KvStore *store, StoreLayer *layer)
+{
+    close_plane(store, &layer->planes[0]);
+    close_plane(store, &layer->planes[1]);
+}
+
+/* ---- backing */
+
+static size_t backed_bytes(const StorePlane *plane, uint32_t units)
+{
+    return (size_t)units * KVG_CHUNK_ROWS * plane->token_bytes;
+}
+
+/* Gives back what every plane of the class has beyond `units` in this slot. What cannot be given back stays, and is counted as taken. */
+static void shrink_slot(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t units)
+{
+    for (uint32_t i = 0; i < store->layer_count; i++) {
+        StoreLayer *layer = &store->layers[i];
+
+        if (layer->class_index != class_index || layer->source >= 0) continue;
+        for (int p = 0; p < 2; p++) {
+            StorePlane *plane = &layer->planes[p];
+            KvRange    *slice = &plane->slices[slot];
+
+            if (store->dev->ops->give_back(store->dev->self, slice, backed_bytes(plane, units)) != KVG_OK) {
+                kvg_log(KVG_LOG_WARN, "memory of slot %u, layer %u is kept: %s", slot, layer->view.layer, kvg_last_error());
+            }
+        }
+    }
+}
+
+static KvgStatus back_slot(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t units)
+{
+    StoreSpan *span = &store->classes[class_index].spans[slot];
+
+    for (uint32_t i = 0; i < store->layer_count; i++) {
+        StoreLayer *layer = &store->layers[i];
+
+        if (layer->class_index != class_index || layer->source >= 0) continue;
+        for (int p = 0; p < 2; p++) {
+            StorePlane *plane = &layer->planes[p];
+            KvgStatus   status = store->dev->ops->extend(store->dev->self, &plane->slices[slot], backed_bytes(plane, units));
+
+            if (status != KVG_OK) {
+                shrink_slot(store, class_index, slot, span->backed);
+                return status;
+            }
+        }
+    }
+    span->backed = units;
+    return KVG_OK;
+}
+
+/* ---- units */
+
+KvgStatus kvg_store_flat_book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
+{
+    StoreClass *class = &store->classes[class_index];
+    StoreSpan  *span = &class->spans[slot];
+
+    KVG_ASSERT(end <= kvg_ceil_div_u64(class->geometry.row_cap, KVG_CHUNK_ROWS));
+    if (end > span->end) {
+        kvg_pool_take_counted(&class->pool, end - span->end);
+        span->end = end;
+    }
+    if (!kvg_store_reserves(store)) {
+        return span->end <= class->slice_units ? KVG_OK : kvg_store_flat_grow(store, class_index, span->end);
+    }
+    return span->end <= span->backed ? KVG_OK : back_slot(store, class_index, slot, span->end);
+}
+
+void kvg_store_flat_trim(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
+{
+    StoreClass *class = &store->classes[class_index];
+    StoreSpan  *span = &class->spans[slot];
+
+    if (end >= span->end || (end > 0 && kvg_store_is_ring(store, class))) return; /* a ring is held whole or not at all */
+    kvg_pool_drop_counted(&class->pool, span->end - end);
+    span->end = end;
+    if (kvg_store_reserves(store)) {
+        shrink_slot(store, class_index, slot, end);
+        span->backed = end < span->backed ? end : span->backed;
+    }
+}
+
+/* ---- fork: the rows are copied to where they stand in the source, a ring's base with them */
+
+static void copy_slice(KvStore *store, const KvPlane *plane, uint32_t source, uint32_t target, uint64_t rows, KvgStream stream)
+{
+    KvgStatus status = store->dev->ops->move(store->dev->self, plane->base + target * plane->slot_bytes,
+                                             plane->base + source * plane->slot_bytes, rows * plane->row_stride, stream);
+    KVG_ASSERT(status == KVG_OK); /* a direct device's move cannot fail */
+}
+
+KvgStatus kvg_store_flat_fork(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint64_t first_row,
+                              uint64_t rows, KvgStream stream)
+{
+    StoreClass *class = &store->classes[class_index];
+    uint64_t    base = class->base_row[source];
+    KvgStatus   status = kvg_store_flat_book(store, class_index, target,
+                                             kvg_store_fork_units(store, class_index, source, first_row, rows));
+
+    if (status != KVG_OK) {
+        kvg_store_flat_trim(store, class_index, target, 0);
+        return status;
+    }
+    KVG_ASSERT(!kvg_store_is_ring(store, class) || first_row == base);
+    if (rows > base) {
+        for (uint32_t i = 0; i < store->layer_count; i++) {
+            StoreLayer *layer = &store->layers[i];
+
+            if (layer->class_index != class_index || layer->source >= 0) continue;
+            copy_slice(store, &layer->view.k, source, target, rows - base, stream);
+            copy_slice(store, &layer->view.v, source, target, rows - base, stream);
+        }
+    }
+    class->base_row[target] = (uint32_t)base;
+    return KVG_OK;
+}

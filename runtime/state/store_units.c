@@ -1,0 +1,111 @@
+/* Store, units: the calls that both layouts answer, and the byte counts (S3). */
+#include "runtime/state/store_impl.h"
+
+uint32_t kvg_store_units_free(const KvStore *store, uint32_t class_index)
+{
+    return store->classes[class_index].pool.free_count;
+}
+
+uint32_t kvg_store_units_total(const KvStore *store, uint32_t class_index)
+{
+    return store->classes[class_index].pool.total;
+}
+
+uint32_t kvg_store_end(const KvStore *store, uint32_t class_index, uint32_t slot)
+{
+    return store->classes[class_index].spans[slot].end;
+}
+
+uint32_t kvg_store_held(const KvStore *store, uint32_t class_index, uint32_t slot)
+{
+    const StoreSpan *span = &store->classes[class_index].spans[slot];
+    return span->end - span->first;
+}
+
+KvgStatus kvg_store_book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
+{
+    if (store->layout == KVG_LAYOUT_FLAT) return kvg_store_flat_book(store, class_index, slot, end);
+    kvg_store_pool_book(store, &store->classes[class_index], slot, end);
+    return KVG_OK;
+}
+
+void kvg_store_trim(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
+{
+    if (store->layout == KVG_LAYOUT_FLAT) {
+        kvg_store_flat_trim(store, class_index, slot, end);
+    } else {
+        kvg_store_pool_trim(store, &store->classes[class_index], slot, end);
+    }
+}
+
+uint32_t kvg_store_fork_units(const KvStore *store, uint32_t class_index, uint32_t source, uint64_t first_row, uint64_t rows)
+{
+    const StoreClass *class = &store->classes[class_index];
+
+    if (rows == 0) return 0;
+    if (store->layout == KVG_LAYOUT_POOL) return rows > first_row && rows % KVG_CHUNK_ROWS != 0;
+    (void)source;
+    return kvg_store_is_ring(store, class) ? class->spans[source].end
+                                           : (uint32_t)((rows + KVG_CHUNK_ROWS - 1) / KVG_CHUNK_ROWS);
+}
+
+KvgStatus kvg_store_fork(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint64_t first_row,
+                         uint64_t rows, KvgStream stream)
+{
+    KVG_ASSERT(kvg_store_held(store, class_index, target) == 0 && first_row <= rows);
+    if (store->layout == KVG_LAYOUT_FLAT) {
+        return kvg_store_flat_fork(store, class_index, source, target, first_row, rows, stream);
+    }
+    kvg_store_pool_fork(store, class_index, source, target, first_row, rows, stream);
+    return KVG_OK;
+}
+
+void kvg_store_release(KvStore *store, uint32_t slot, KvgStream stream)
+{
+    (void)stream; /* a device with streams records the last reader's event here */
+    for (uint32_t c = 0; c < store->class_count; c++) {
+        kvg_store_trim(store, c, slot, 0);
+        store->classes[c].spans[slot].first = store->classes[c].spans[slot].end = 0; /* a table that slid starts anew */
+        store->classes[c].base_row[slot] = 0;
+    }
+    kvg_store_set_len(store, slot, 0, 0);
+}
+
+/* ---- bytes */
+
+static uint64_t plane_taken(const KvStore *store, const StorePlane *plane)
+{
+    uint64_t taken = plane->range.taken + plane->memory_bytes;
+
+    for (uint32_t slot = 0; plane->slices != NULL && slot < store->slots; slot++) taken += plane->slices[slot].taken;
+    return taken;
+}
+
+/* Flat units can be counted while their memory could not be had on this rank: those are not booked bytes. */
+static uint64_t units_with_memory(const KvStore *store, const StoreClass *class)
+{
+    uint64_t units = 0;
+
+    if (store->layout == KVG_LAYOUT_POOL) return class->pool.total - class->pool.free_count;
+    for (uint32_t slot = 0; slot < store->slots; slot++) {
+        uint32_t backed = kvg_store_reserves(store) ? class->spans[slot].backed : class->slice_units;
+        units += class->spans[slot].end < backed ? class->spans[slot].end : backed;
+    }
+    return units;
+}
+
+KvStoreBytes kvg_store_bytes(const KvStore *store)
+{
+    KvStoreBytes bytes = {.taken = store->arena_bytes};
+
+    for (uint32_t c = 0; c < store->class_count; c++) {
+        const StoreClass *class = &store->classes[c];
+
+        bytes.booked += units_with_memory(store, class) * kvg_store_unit_bytes(store, c);
+        if (store->layout == KVG_LAYOUT_POOL) bytes.booked += class->entries * sizeof(int32_t);
+    }
+    for (uint32_t i = 0; i < store->layer_count; i++) {
+        bytes.taken += plane_taken(store, &store->layers[i].planes[0]) + plane_taken(store, &store->layers[i].planes[1]);
+    }
+    return bytes;
+}
