@@ -1,0 +1,193 @@
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <kvgrid/format.h>
+#include <kvgrid/policy.h>
+
+#if KVG_HAVE_MPI
+#include <mpi.h>
+#endif
+#include <xxhash.h>
+
+#include "launch/command/command.h"
+#include "launch/command/doctor_host.h"
+#include "launch/command/options.h"
+
+/* ---- launching */
+
+static int in_path(const char *program, char *found, size_t found_bytes)
+{
+    const char *path = getenv("PATH");
+
+    for (const char *at = path != NULL ? path : ""; *at != '\0';) {
+        size_t count = strcspn(at, ":");
+
+        snprintf(found, found_bytes, "%.*s/%s", (int)count, at, program);
+        if (access(found, X_OK) == 0) {
+            return 1;
+        }
+        at += count + (at[count] == ':');
+    }
+    return 0;
+}
+
+static void check_mpi(Finding *finding)
+{
+#if KVG_HAVE_MPI
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int  count = 0;
+
+    MPI_Get_library_version(version, &count); /* legal before MPI_Init */
+    version[strcspn(version, ",\n")] = '\0';
+    kvg_finding(finding, VERDICT_OK, "%s", version);
+#else
+    kvg_finding(finding, VERDICT_WARN, "built without MPI: kvgrid replay serves one process only; install libopenmpi-dev and rebuild");
+#endif
+}
+
+static void check_launcher(Finding *finding)
+{
+    char found[256];
+
+    if (in_path("mpirun", found, sizeof found) || in_path("srun", found, sizeof found)) {
+        kvg_finding(finding, VERDICT_OK, "%s starts the ranks", found);
+    } else {
+        kvg_finding(finding, VERDICT_WARN, "neither mpirun nor srun is in PATH: install openmpi-bin to start more than one rank");
+    }
+}
+
+/* srun without a PMI plugin starts every task as rank 0 of 1. */
+static void check_slurm(Finding *finding)
+{
+    const char *tasks = getenv("SLURM_NTASKS");
+    const char *world = getenv("OMPI_COMM_WORLD_SIZE");
+    int         has_pmi = getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL;
+    int         in_step = getenv("SLURM_STEP_ID") != NULL;
+
+    if (tasks == NULL) {
+        kvg_finding(finding, VERDICT_OK, "not in a SLURM job");
+    } else if (world != NULL && strcmp(world, tasks) != 0) {
+        kvg_finding(finding, VERDICT_FAIL, "SLURM_NTASKS is %s and MPI has %s ranks: start as many ranks as tasks (mpirun -n %s)", tasks,
+                    world, tasks);
+    } else if (in_step && world == NULL && !has_pmi && strcmp(tasks, "1") != 0) {
+        kvg_finding(finding, VERDICT_FAIL, "SLURM_NTASKS is %s and MPI would have size 1 in each: use srun --mpi=pmix", tasks);
+    } else {
+        kvg_finding(finding, VERDICT_OK, "SLURM_NTASKS is %s", tasks);
+    }
+}
+
+/* ---- devices */
+
+static void check_cuda(Finding *finding)
+{
+    int driver = access("/proc/driver/nvidia/version", R_OK) == 0;
+#if KVG_HAVE_CUDA
+    kvg_finding(finding, driver ? VERDICT_OK : VERDICT_WARN,
+                driver ? "CUDA is compiled in and the driver is loaded" : "CUDA is compiled in and no driver is loaded: host memory is used");
+#else
+    kvg_finding(finding, driver ? VERDICT_WARN : VERDICT_OK,
+                driver ? "a CUDA driver is loaded, but this build has no CUDA and NCCL parts: state lives in host memory"
+                       : "no CUDA driver here, and no CUDA and NCCL parts in this build: state lives in host memory, which is all plan and "
+                         "replay need");
+#endif
+}
+
+/* ---- the library itself */
+
+static void check_knobs(Finding *finding)
+{
+    KvgPolicy policy;
+
+    if (kvg_policy_from_env(&policy) != KVG_OK) {
+        kvg_finding(finding, VERDICT_FAIL, "%s", kvg_last_error());
+    } else {
+        kvg_finding(finding, VERDICT_OK, "every knob can be read; kvgrid knobs shows them");
+    }
+}
+
+#define SELF_ELEMENTS 256
+#define SELF_DIGEST   0xe9ac3e723e2808aaull /* XXH3-64 of the rows below, by the codec that passes the vectors */
+
+static void self_rows(float *source)
+{
+    for (int i = 0; i < SELF_ELEMENTS; i++) { /* exact in float32: no rounding of the test's own */
+        source[i] = (float)((i * 37 + 11) % 101 - 50) * 0.125f;
+    }
+}
+
+static uint64_t self_digest(void (*encode)(KvFormat, const float *, size_t, void *, KvEncodeCounts *))
+{
+    static const KvFormat formats[] = { KVG_Q8_0, KVG_Q5_1, KVG_Q4_0, KVG_FP8, KVG_BF16, KVG_F16 };
+    float                 source[SELF_ELEMENTS];
+    uint8_t               rows[sizeof formats / sizeof formats[0] * SELF_ELEMENTS * 2];
+    size_t                used = 0;
+
+    self_rows(source);
+    for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++) {
+        encode(formats[f], source, SELF_ELEMENTS, rows + used, NULL);
+        used += SELF_ELEMENTS / KVG_BLOCK_ELEMENTS * kvg_format_bytes_per_32(formats[f]);
+    }
+    return XXH3_64bits(rows, used);
+}
+
+static void check_encoding(Finding *finding)
+{
+    uint64_t plain = self_digest(kvg_encode_f32_ref), chosen = self_digest(kvg_encode_f32);
+
+    if (plain != SELF_DIGEST || chosen != plain) {
+        kvg_finding(finding, VERDICT_FAIL,
+                    "encoded rows have digest %016llx (plain C) and %016llx (chosen), not %016llx: rebuild without -ffast-math and "
+                    "-march=native, or report this processor",
+                    (unsigned long long)plain, (unsigned long long)chosen, (unsigned long long)SELF_DIGEST);
+        return;
+    }
+    kvg_finding(finding, VERDICT_OK, "encoded rows of every format have the right digest (%016llx)", (unsigned long long)plain);
+}
+
+/* ---- the list */
+
+static const struct Check {
+    const char *name;
+    void (*check)(Finding *finding);
+} checks[] = {
+    { "MPI", check_mpi },
+    { "launcher", check_launcher },
+    { "SLURM", check_slurm },
+    { "memory", kvg_doctor_memory },
+    { "addresses", kvg_doctor_addresses },
+    { "mappings", kvg_doctor_maps },
+    { "processors", kvg_doctor_cores },
+    { "topology", kvg_doctor_topology },
+    { "AVX2", kvg_doctor_avx2 },
+    { "CUDA", check_cuda },
+    { "/proc", kvg_doctor_proc },
+    { "knobs", check_knobs },
+    { "self test", check_encoding },
+};
+
+int kvg_command_doctor(int argc, char **argv)
+{
+    static const char *const verdicts[] = { [VERDICT_OK] = "ok", [VERDICT_WARN] = "warn", [VERDICT_FAIL] = "FAIL" };
+    int    help = 0, failed = 0;
+    Option options[] = { { .name = "--help", .kind = OPTION_FLAG, .target = &help, .help = "this text" } };
+
+    KvgStatus status = kvg_options_parse(options, 1, argc, argv);
+    if (status != KVG_OK) {
+        return kvg_command_refuse("doctor", status);
+    }
+    if (help) {
+        printf("usage: kvgrid doctor\n\nA line a check: ok, warn, or FAIL with the cure. Exit status 1 if a check failed.\n");
+        return KVG_EXIT_DONE;
+    }
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        Finding finding;
+
+        checks[i].check(&finding);
+        printf("%-5s %-11s %s\n", verdicts[finding.verdict], checks[i].name, finding.text);
+        failed |= finding.verdict == VERDICT_FAIL;
+    }
+    return failed ? KVG_EXIT_FAILED : KVG_EXIT_DONE;
+}

@@ -1,0 +1,291 @@
+#include "launch/command/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+
+/* ---- words */
+
+#define WORD_MOST 31
+
+/* Edits (insert, delete, replace) between two words, of which only the first WORD_MOST letters are looked at. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[WORD_MOST + 1];
+    size_t a_count = strnlen(a, WORD_MOST), b_count = strnlen(b, WORD_MOST);
+
+    for (size_t j = 0; j <= b_count; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; i <= a_count; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= b_count; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            size_t moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+
+            diagonal = row[j];
+            row[j] = replaced < moved ? replaced : moved;
+        }
+    }
+    return row[b_count];
+}
+
+const char *kvg_nearest_word(const char *word, const char *const *words, size_t word_count)
+{
+    const char *nearest = words[0];
+    size_t      least = SIZE_MAX;
+
+    for (size_t i = 0; i < word_count; i++) {
+        size_t distance = edit_distance(word, words[i]);
+
+        if (distance < least) {
+            least = distance;
+            nearest = words[i];
+        }
+    }
+    return nearest;
+}
+
+/* ---- values */
+
+/* Digits alone: no sign, no space, no base prefix. *end is the first letter after them. */
+static int read_digits(const char *text, uint64_t *number, const char **end)
+{
+    char *stop;
+
+    if (!isdigit((unsigned char)text[0])) {
+        return 0;
+    }
+    errno = 0;
+    *number = strtoull(text, &stop, 10);
+    *end = stop;
+    return errno == 0;
+}
+
+KvgStatus kvg_parse_count(const char *what, const char *text, uint64_t least, uint64_t most, uint64_t *count)
+{
+    uint64_t    number;
+    const char *end;
+
+    if (!read_digits(text, &number, &end) || *end != '\0') {
+        return kvg_fail(KVG_EINVAL, "%s is \"%s\", which is not a whole number", what, text);
+    }
+    if (number < least || (most != 0 && number > most)) {
+        if (most != 0) {
+            return kvg_fail(KVG_EINVAL, "%s is %s: it goes from %llu to %llu", what, text, (unsigned long long)least,
+                            (unsigned long long)most);
+        }
+        return kvg_fail(KVG_EINVAL, "%s is %s: it is at least %llu", what, text, (unsigned long long)least);
+    }
+    *count = number;
+    return KVG_OK;
+}
+
+static const struct ByteUnit {
+    const char *name;
+    uint64_t    bytes;
+} byte_units[] = {
+    { "", 1 },
+    { "B", 1 },
+    { "kB", 1000 },
+    { "KB", 1000 },
+    { "MB", 1000000 },
+    { "GB", 1000000000 },
+    { "TB", 1000000000000 },
+    { "KiB", 1ull << 10 },
+    { "MiB", 1ull << 20 },
+    { "GiB", 1ull << 30 },
+    { "TiB", 1ull << 40 },
+};
+
+static uint64_t unit_bytes(const char *name)
+{
+    while (*name == ' ') {
+        name++;
+    }
+    for (size_t i = 0; i < sizeof byte_units / sizeof byte_units[0]; i++) {
+        if (strcmp(name, byte_units[i].name) == 0) {
+            return byte_units[i].bytes;
+        }
+    }
+    return 0;
+}
+
+/* ".25" of a unit, exactly rounded down; at most nine digits are looked at. */
+static uint64_t read_fraction(const char *text, uint64_t unit, const char **end)
+{
+    unsigned __int128 digits = 0;
+    uint64_t          scale = 1;
+    const char       *at = text;
+
+    for (; isdigit((unsigned char)*at); at++) {
+        if (scale < 1000000000) {
+            digits = digits * 10 + (unsigned)(*at - '0');
+            scale *= 10;
+        }
+    }
+    *end = at;
+    return (uint64_t)(digits * unit / scale);
+}
+
+KvgStatus kvg_parse_bytes(const char *what, const char *text, uint64_t *bytes)
+{
+    uint64_t    number, unit, fraction = 0;
+    const char *end;
+
+    if (!read_digits(text, &number, &end)) {
+        return kvg_fail(KVG_EINVAL, "%s is \"%s\", which is no size: write bytes, or 141GB (10^9), 80GiB (2^30)", what, text);
+    }
+    if (end[0] == '.' && isdigit((unsigned char)end[1])) {
+        const char *point = end + 1;
+
+        (void)read_fraction(point, 1, &end);
+        unit = unit_bytes(end);
+        fraction = read_fraction(point, unit, &end);
+    } else {
+        unit = unit_bytes(end);
+    }
+    if (unit == 0) {
+        return kvg_fail(KVG_EINVAL, "%s is \"%s\", which has no known unit: write bytes, or kB MB GB TB (powers of 1000), KiB MiB GiB TiB "
+                        "(powers of 1024)", what, text);
+    }
+    if (!kvg_mul_u64(number, unit, &number) || !kvg_add_u64(number, fraction, &number) || number > INT64_MAX) {
+        return kvg_fail(KVG_EINVAL, "%s is %s, which is more than 2^63 bytes", what, text);
+    }
+    *bytes = number;
+    return KVG_OK;
+}
+
+KvgStatus kvg_parse_list(const char *what, const char *text, uint32_t *list, size_t capacity, size_t *count)
+{
+    const char *at = text;
+    size_t      found = 0;
+
+    for (;;) {
+        uint64_t number;
+
+        if (!read_digits(at, &number, &at) || (*at != ',' && *at != '\0') || number > UINT32_MAX) {
+            return kvg_fail(KVG_EINVAL, "%s is \"%s\", which is not a list of numbers such as 20,41", what, text);
+        }
+        if (found == capacity) {
+            return kvg_fail(KVG_EINVAL, "%s has more than %zu numbers", what, capacity);
+        }
+        list[found++] = (uint32_t)number;
+        if (*at++ == '\0') {
+            break;
+        }
+    }
+    *count = found;
+    return KVG_OK;
+}
+
+/* ---- the table */
+
+static Option *find_option(Option *options, size_t option_count, const char *name, size_t name_count)
+{
+    for (size_t i = 0; i < option_count; i++) {
+        if (options[i].kind != OPTION_HEADING && strlen(options[i].name) == name_count &&
+            strncmp(options[i].name, name, name_count) == 0) {
+            return &options[i];
+        }
+    }
+    return NULL;
+}
+
+#define OPTIONS_MOST 48
+
+static KvgStatus unknown_option(const Option *options, size_t option_count, const char *name)
+{
+    const char *names[OPTIONS_MOST];
+    size_t      count = 0;
+
+    for (size_t i = 0; i < option_count && count < OPTIONS_MOST; i++) {
+        if (options[i].kind != OPTION_HEADING) {
+            names[count++] = options[i].name;
+        }
+    }
+    return kvg_fail(KVG_EINVAL, "there is no option %s: did you mean %s? --help lists them", name,
+                    kvg_nearest_word(name, names, count));
+}
+
+static KvgStatus set_option(Option *option, const char *value)
+{
+    switch (option->kind) {
+    case OPTION_FLAG: *(int *)option->target = 1; return KVG_OK;
+    case OPTION_TEXT:
+        if (value[0] == '\0') {
+            return kvg_fail(KVG_EINVAL, "%s needs a value (%s)", option->name, option->value);
+        }
+        *(const char **)option->target = value;
+        return KVG_OK;
+    case OPTION_COUNT: return kvg_parse_count(option->name, value, option->least, option->most, option->target);
+    case OPTION_BYTES: return kvg_parse_bytes(option->name, value, option->target);
+    case OPTION_FORMAT: return kvg_format_parse(value, option->target);
+    case OPTION_SWITCH:
+        if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {
+            return kvg_fail(KVG_EINVAL, "%s is \"%s\": it is on or off", option->name, value);
+        }
+        *(int *)option->target = strcmp(value, "on") == 0;
+        return KVG_OK;
+    default: KVG_ASSERT(!"an option of no kind"); return KVG_EINVAL;
+    }
+}
+
+/* One option at argv[i]; *used says how many arguments it took. */
+static KvgStatus parse_one(Option *options, size_t option_count, int argc, char **argv, int i, int *used)
+{
+    const char *name = argv[i];
+    const char *equals = strchr(name, '=');
+    size_t      name_count = equals != NULL ? (size_t)(equals - name) : strlen(name);
+    Option     *option = find_option(options, option_count, name, name_count);
+    const char *value = equals != NULL ? equals + 1 : NULL;
+
+    if (name[0] != '-') {
+        return kvg_fail(KVG_EINVAL, "\"%s\" is not expected here: options begin with --, and --help lists them", name);
+    }
+    if (option == NULL) {
+        return unknown_option(options, option_count, name);
+    }
+    *used = 1;
+    if (option->kind == OPTION_FLAG && value != NULL) {
+        return kvg_fail(KVG_EINVAL, "%s takes no value", option->name);
+    }
+    if (option->kind != OPTION_FLAG && value == NULL) {
+        if (i + 1 >= argc) {
+            return kvg_fail(KVG_EINVAL, "%s needs a value (%s)", option->name, option->value);
+        }
+        value = argv[i + 1];
+        *used = 2;
+    }
+    KVG_TRY(set_option(option, value));
+    option->given = 1;
+    return KVG_OK;
+}
+
+KvgStatus kvg_options_parse(Option *options, size_t option_count, int argc, char **argv)
+{
+    for (int i = 1, used = 0; i < argc; i += used) {
+        KVG_TRY(parse_one(options, option_count, argc, argv, i, &used));
+    }
+    return KVG_OK;
+}
+
+void kvg_options_print(FILE *stream, const Option *options, size_t option_count)
+{
+    for (size_t i = 0; i < option_count; i++) {
+        char left[64];
+
+        if (options[i].kind == OPTION_HEADING) {
+            fprintf(stream, "\n%s\n", options[i].help);
+            continue;
+        }
+        snprintf(left, sizeof left, "%s %s", options[i].name, options[i].value != NULL ? options[i].value : "");
+        fprintf(stream, "  %-24s %s\n", left, options[i].help);
+    }
+}

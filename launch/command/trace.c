@@ -1,0 +1,242 @@
+#include "launch/command/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/memory.h"
+
+#define TOKENS_MOST 0x7fffffffu /* a row's number is an i32 */
+
+typedef struct Text { /* a piece of the file */
+    const char *at;
+    size_t      count;
+} Text;
+
+typedef struct Columns {
+    size_t context, generated; /* which field */
+    size_t count;              /* fields of every line */
+} Columns;
+
+typedef struct Reader {
+    const char *name;
+    Text        rest;
+    size_t      line; /* of the text last taken, from 1 */
+} Reader;
+
+static Text trim(Text text)
+{
+    while (text.count > 0 && (text.at[0] == ' ' || text.at[0] == '\t')) {
+        text.at++;
+        text.count--;
+    }
+    while (text.count > 0 && strchr(" \t\r", text.at[text.count - 1]) != NULL) {
+        text.count--;
+    }
+    return text;
+}
+
+/* Takes what stands before `mark`, and the mark; all of it if there is none. */
+static Text take_until(Text *text, char mark)
+{
+    const char *end = memchr(text->at, mark, text->count);
+    Text        taken = { text->at, end != NULL ? (size_t)(end - text->at) : text->count };
+    size_t      used = taken.count + (end != NULL);
+
+    text->at += used;
+    text->count -= used;
+    return taken;
+}
+
+static Text next_line(Reader *reader)
+{
+    reader->line++;
+    return trim(take_until(&reader->rest, '\n'));
+}
+
+static int is_word(Text text, const char *word)
+{
+    return text.count == strlen(word) && memcmp(text.at, word, text.count) == 0;
+}
+
+static KvgStatus read_header(Reader *reader, Columns *columns)
+{
+    Text line = next_line(reader);
+
+    if (line.count >= 3 && memcmp(line.at, "\xef\xbb\xbf", 3) == 0) {
+        line.at += 3;
+        line.count -= 3;
+    }
+    *columns = (Columns){ SIZE_MAX, SIZE_MAX, 0 };
+    for (int more = line.count > 0; more; columns->count++) {
+        more = memchr(line.at, ',', line.count) != NULL;
+        Text field = trim(take_until(&line, ','));
+
+        if (is_word(field, "ContextTokens")) {
+            columns->context = columns->count;
+        } else if (is_word(field, "GeneratedTokens")) {
+            columns->generated = columns->count;
+        }
+    }
+    if (columns->context == SIZE_MAX || columns->generated == SIZE_MAX) {
+        return kvg_fail(KVG_EFORMAT, "%s, line 1: a trace begins with the names of its columns, and %s is not among them", reader->name,
+                        columns->context == SIZE_MAX ? "ContextTokens" : "GeneratedTokens");
+    }
+    return KVG_OK;
+}
+
+static KvgStatus read_tokens(const Reader *reader, Text field, const char *column, uint32_t *tokens)
+{
+    uint64_t number = 0;
+
+    for (size_t i = 0; i < field.count; i++) {
+        if (field.at[i] < '0' || field.at[i] > '9') {
+            return kvg_fail(KVG_EFORMAT, "%s, line %zu: %s is \"%.*s\", which is not a whole number", reader->name, reader->line, column,
+                            (int)(field.count < 40 ? field.count : 40), field.at);
+        }
+        number = number * 10 + (uint64_t)(field.at[i] - '0');
+        if (number > TOKENS_MOST) {
+            return kvg_fail(KVG_EFORMAT, "%s, line %zu: %s is above %u", reader->name, reader->line, column, TOKENS_MOST);
+        }
+    }
+    if (field.count == 0) {
+        return kvg_fail(KVG_EFORMAT, "%s, line %zu: %s is empty", reader->name, reader->line, column);
+    }
+    *tokens = (uint32_t)number;
+    return KVG_OK;
+}
+
+static KvgStatus read_request(const Reader *reader, const Columns *columns, Text line, TraceRequest *request)
+{
+    size_t count = 0;
+
+    for (int more = 1; more; count++) {
+        more = memchr(line.at, ',', line.count) != NULL;
+        Text field = trim(take_until(&line, ','));
+
+        if (count == columns->context) {
+            KVG_TRY(read_tokens(reader, field, "ContextTokens", &request->context));
+        } else if (count == columns->generated) {
+            KVG_TRY(read_tokens(reader, field, "GeneratedTokens", &request->generated));
+        }
+    }
+    if (count != columns->count) {
+        return kvg_fail(KVG_EFORMAT, "%s, line %zu: it has %zu fields, and line 1 names %zu", reader->name, reader->line, count,
+                        columns->count);
+    }
+    if ((uint64_t)request->context + request->generated > TOKENS_MOST) {
+        return kvg_fail(KVG_EFORMAT, "%s, line %zu: ContextTokens and GeneratedTokens add up past %u", reader->name, reader->line,
+                        TOKENS_MOST);
+    }
+    return KVG_OK;
+}
+
+/* Only blank lines are left. */
+static int at_end(Reader reader)
+{
+    while (reader.rest.count > 0) {
+        if (next_line(&reader).count != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static size_t count_lines(Text text)
+{
+    size_t count = 1;
+
+    for (size_t i = 0; i < text.count; i++) {
+        count += text.at[i] == '\n';
+    }
+    return count;
+}
+
+static KvgStatus read_requests(Reader *reader, const Columns *columns, Trace *trace)
+{
+    while (!at_end(*reader)) {
+        Text line = next_line(reader);
+
+        KVG_TRY(read_request(reader, columns, line, &trace->requests[trace->count]));
+        trace->count++;
+    }
+    if (trace->count == 0) {
+        return kvg_fail(KVG_EFORMAT, "%s has no requests after its first line", reader->name);
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_trace_parse(const char *text, size_t bytes, const char *name, Trace *trace)
+{
+    Reader    reader = { name, { text, bytes }, 0 };
+    Columns   columns;
+    Trace     read = { NULL, 0 };
+    KvgStatus status;
+
+    KVG_TRY(read_header(&reader, &columns));
+    KVG_TRY(kvg_calloc(count_lines(reader.rest), sizeof *read.requests, "the trace's requests", (void **)&read.requests));
+    KVG_TRY_GOTO(read_requests(&reader, &columns, &read), err_free);
+    *trace = read;
+    return KVG_OK;
+
+err_free:
+    kvg_trace_free(&read);
+    return status;
+}
+
+/* Doubles the room for a text of which `bytes` are used. */
+static KvgStatus grow_text(char **text, size_t *room, size_t bytes)
+{
+    void *larger = NULL;
+
+    KVG_TRY(kvg_calloc(*room * 2, 1, "the trace", &larger));
+    memcpy(larger, *text, bytes);
+    kvg_free(*text);
+    *text = larger;
+    *room *= 2;
+    return KVG_OK;
+}
+
+/* All of it, by reading on: a pipe has no size to ask for. *text is the caller's to free, also on failure. */
+static KvgStatus read_file(FILE *file, const char *path, char **text, size_t *bytes)
+{
+    size_t room = 1 << 20;
+
+    KVG_TRY(kvg_calloc(room, 1, "the trace", (void **)text));
+    *bytes = 0;
+    while (!feof(file)) {
+        if (*bytes == room) {
+            KVG_TRY(grow_text(text, &room, *bytes));
+        }
+        *bytes += fread(*text + *bytes, 1, room - *bytes, file);
+        if (ferror(file)) {
+            return kvg_fail(KVG_EIO, "the trace %s cannot be read: %s", path, strerror(errno));
+        }
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_trace_load(const char *path, Trace *trace)
+{
+    FILE     *file = fopen(path, "rb");
+    char     *text = NULL;
+    size_t    bytes = 0;
+    KvgStatus status;
+
+    if (file == NULL) {
+        return kvg_fail(KVG_EIO, "the trace %s cannot be opened: %s", path, strerror(errno));
+    }
+    status = read_file(file, path, &text, &bytes);
+    fclose(file);
+    if (status == KVG_OK) {
+        status = kvg_trace_parse(text, bytes, path, trace);
+    }
+    kvg_free(text);
+    return status;
+}
+
+void kvg_trace_free(Trace *trace)
+{
+    kvg_free(trace->requests);
+    *trace = (Trace){ NULL, 0 };
+}
