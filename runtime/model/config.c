@@ -2,15 +2,17 @@
 #include <kvgrid/model.h>
 
 #include <errno.h>
-#include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "runtime/base/memory.h"
+#include "runtime/model/config_gguf.h"
 
 /* Real JSON configs are a few kB, GGUF metadata (with its vocabulary) some MB. */
 #define JSON_BYTES_MAX ((size_t)16 << 20)
+#define GGUF_BYTES_MAX ((size_t)256 << 20)
 #define READ_GROW      ((size_t)1 << 20)
 
 static const char *const kind_names[KVG_STATE_KIND_COUNT] = {
@@ -110,6 +112,25 @@ static KvgStatus read_up_to(FILE *file, const char *path, size_t want, char **te
     return KVG_OK;
 }
 
+/* Reads a GGUF file's head: doubles what is read until the keys and the tensor list are whole, and goes no further. */
+static KvgStatus load_gguf(FILE *file, const char *path, const char *name, char **text, size_t *used, ModelConfig *config)
+{
+    for (size_t want = READ_GROW;; want *= 2) {
+        ModelConfig fresh = {.context = 0};
+        bool        wants_more = false;
+        KvgStatus   status;
+        KVG_TRY(read_up_to(file, path, want, text, used));
+        status = kvg_gguf_parse(*text, *used, name, &fresh, &wants_more);
+        if (!wants_more || *used < want || want >= GGUF_BYTES_MAX) {
+            if (status == KVG_OK) {
+                *config = fresh;
+            }
+            return status; /* whole, a real failure, or there is no more to read */
+        }
+        kvg_model_config_free(&fresh);
+    }
+}
+
 static KvgStatus load_json(FILE *file, const char *path, const char *name, char **text, size_t *used, ModelConfig *config)
 {
     for (size_t want = READ_GROW; want <= JSON_BYTES_MAX; want *= 2) {
@@ -129,7 +150,8 @@ static KvgStatus load_open_file(FILE *file, const char *path, const char *name, 
     KvgStatus status;
 
     KVG_TRY_GOTO(read_up_to(file, path, 4, &text, &used), out_free);
-    status = load_json(file, path, name, &text, &used, config);
+    status = used == 4 && memcmp(text, "GGUF", 4) == 0 ? load_gguf(file, path, name, &text, &used, config)
+                                                       : load_json(file, path, name, &text, &used, config);
 out_free:
     kvg_free(text);
     return status;

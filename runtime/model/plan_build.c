@@ -50,8 +50,8 @@ KvgStatus kvg_plan_kv(const char *file, uint32_t layer, const KvShapeFacts *fact
     KVG_TRY(check_product(file, layer, "query heads and K head dimension", facts->query_heads, facts->head_dim_k));
     KVG_TRY(check_product(file, layer, "query heads and V head dimension", facts->query_heads, facts->head_dim_v));
     if (facts->query_heads % facts->kv_heads != 0) {
-        return kvg_fail(KVG_EFORMAT, "%s: layer %u: num_attention_heads %u is no multiple of num_key_value_heads %u; "
-                        "mend the config", file, layer, facts->query_heads, facts->kv_heads);
+        return kvg_fail(KVG_EFORMAT, "%s: layer %u: %u attention heads (num_attention_heads) are no multiple of %u K/V "
+                        "heads (num_key_value_heads); mend the config", file, layer, facts->query_heads, facts->kv_heads);
     }
     *plan = (StatePlan){.kind = facts->window > 0 ? KVG_STATE_SLIDING_KV : KVG_STATE_KV};
     plan->u.kv = (KvCachePlan){
