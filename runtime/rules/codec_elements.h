@@ -178,7 +178,7 @@ KVG_CODEC_INLINE float kvg_q5_1_scale(const float *x, float *low, float high)
 /* d of q4_0, from the signed element of largest magnitude: the first of equals, and +0 where nothing is larger. */
 KVG_CODEC_INLINE float kvg_q4_0_scale(const float *x, float low, float high)
 {
-    float extreme = -low > high ? low : high;
+    float extreme = kvg_float(kvg_select(-low > high, kvg_bits(low), kvg_bits(high))); /* either, at random: no branch */
 
     if (KVG_UNLIKELY(-low == high)) { /* also zeros alone */
         extreme = high == 0.0f ? 0.0f : kvg_first_of_magnitude(x, high);

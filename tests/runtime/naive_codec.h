@@ -240,7 +240,7 @@ static inline float random_unit(Random *random) /* [-1, 1) */
 typedef enum BlockKind {
     BLOCK_NORMAL,    /* bell-shaped, scales over many binades */
     BLOCK_INTEGERS,  /* small ones: equal magnitudes of both signs abound */
-    BLOCK_TIES,      /* halves between two codes of every format */
+    BLOCK_TIES,      /* halves between two codes of every format, and the floats beside them */
     BLOCK_BF16,      /* values that are bf16 */
     BLOCK_DENORMALS, /* also round the point where 1/d stops being finite */
     BLOCK_HUGE,      /* within and beyond every limit */
@@ -259,7 +259,12 @@ static inline float random_element(Random *random, BlockKind kind, uint32_t dice
 
     switch (kind) {
     case BLOCK_INTEGERS: return (float)((int)(draw % 33) - 16);
-    case BLOCK_TIES: return ldexpf((float)((int)(draw % 509) - 254) / 2.0f, (int)(dice % 20) - 10);
+    case BLOCK_TIES: {
+        float half = (float)((int)(draw % 509) - 254) / 2.0f;
+
+        half = (draw >> 16 & 3) == 0 ? nextafterf(half, 0) : (draw >> 16 & 7) == 1 ? nextafterf(half, 2 * half) : half;
+        return ldexpf(half, (int)(dice % 20) - 10);
+    }
     case BLOCK_BF16: return float_of(bits_of(bell) & 0xffff0000);
     case BLOCK_DENORMALS: return ldexpf(bell, -118 - (int)(dice % 30));
     case BLOCK_HUGE: return ldexpf(bell, (int)(dice % 32) + (int)(draw % 4 == 0 ? draw >> 8 & 63 : 0));
