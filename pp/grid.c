@@ -1,0 +1,319 @@
+/* Grid: made by a handshake, kept going by turns: receive, look at liveness, remember who is lost. */
+#include "pp/handshake.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <kvgrid/mesh.h>
+
+#define MESSAGE_MAGIC 0x3167766bu
+
+/* Liveness is looked at no more often than this; a turn without it costs one look into the transport. */
+#define LIVENESS_PERIOD_NS (200u * 1000u)
+
+/* ---- making */
+
+static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
+{
+    uint64_t tp = options->tp > 0 ? options->tp : 1, pp = options->pp > 0 ? options->pp : 1;
+
+    if (options->size != sizeof *options) {
+        return kvg_fail(KVG_EINVAL, "KvgGridOptions.size is %zu, not %zu: start from KVG_GRID_OPTIONS_INIT", options->size, sizeof *options);
+    }
+    if (ranks < 1 || rank < 0 || rank >= ranks || ranks > UINT16_MAX) {
+        return kvg_fail(KVG_EINVAL, "rank %d of %d is no place in a grid of 1 to %d ranks", rank, ranks, UINT16_MAX);
+    }
+    if (tp * pp != (uint64_t)ranks) {
+        return kvg_fail(KVG_EINVAL, "a grid of tp %llu x pp %llu has %llu ranks, but %d were started; start that many or change tp and pp",
+                        (unsigned long long)tp, (unsigned long long)pp, (unsigned long long)(tp * pp), ranks);
+    }
+    return KVG_OK;
+}
+
+static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, int ranks)
+{
+    const KvgPolicy *policy = options->policy;
+    void            *lost_told = NULL;
+
+    grid->rank = rank;
+    grid->ranks = ranks;
+    grid->tp = options->tp > 0 ? options->tp : 1;
+    grid->pp = options->pp > 0 ? options->pp : 1;
+    grid->epoch = 1;
+    grid->window = options->max_in_flight > 0 ? options->max_in_flight : 2 * grid->pp;
+    grid->on_lost = options->on_lost;
+    grid->user = options->user;
+    grid->inbox_tail = &grid->inbox;
+    if (policy == NULL) {
+        KVG_TRY(kvg_policy_process(&policy));
+    }
+    grid->policy = *policy;
+    grid->timeout_ns = (uint64_t)policy->timeout_ms * 1000000u;
+    KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &lost_told));
+    grid->lost_told = lost_told;
+    return KVG_OK;
+}
+
+static KvgStatus connect_ranks(KvgGrid *grid, const KvgBootstrap *bootstrap, const KvgGridOptions *options)
+{
+    KvMeshOptions mesh = KVG_MESH_OPTIONS_INIT;
+    KvComm        comm;
+
+    if (options->comm != NULL && options->liveness != NULL) {
+        grid->comm = *options->comm;
+        grid->liveness = *options->liveness;
+        return KVG_OK;
+    }
+    if (grid->ranks == 1) {
+        KVG_TRY(kvg_comm_self(&comm, &grid->liveness));
+    } else {
+        mesh.timeout_ms = grid->policy.timeout_ms;
+        mesh.heartbeat_ms = grid->policy.peer_ms / 4 > 0 ? grid->policy.peer_ms / 4 : 1;
+        KVG_TRY(kvg_mesh_create(bootstrap, &mesh, &comm, &grid->liveness));
+    }
+    if (options->comm != NULL) {
+        comm.ops->close(comm.self); /* records go another way; the mesh stays for liveness */
+        comm = *options->comm;
+    }
+    grid->comm = comm;
+    return KVG_OK;
+}
+
+static KvgStatus gather_hellos(const KvgBootstrap *bootstrap, const KvHello *mine, KvHello *all, uint32_t timeout_ms)
+{
+    if (bootstrap->ranks == 1) {
+        *all = *mine;
+        return KVG_OK;
+    }
+    return bootstrap->allgather(bootstrap->user, mine, all, sizeof *mine, timeout_ms);
+}
+
+static void free_grid(KvgGrid *grid)
+{
+    while (grid->inbox != NULL) {
+        KvMessage *message = grid->inbox;
+        grid->inbox = message->next;
+        kvg_free(message);
+    }
+    kvg_free(grid->lost_told);
+    kvg_free(grid);
+}
+
+KvgStatus kvg_grid_create(const KvgBootstrap *bootstrap, const KvgGridOptions *options, KvgGrid **grid_p)
+{
+    KvgGrid  *grid;
+    KvHello   mine;
+    void     *memory = NULL, *hellos = NULL;
+    KvgStatus status, local;
+
+    if (bootstrap == NULL || options == NULL || grid_p == NULL || bootstrap->ranks < 1 ||
+        (bootstrap->ranks > 1 && bootstrap->allgather == NULL)) {
+        return kvg_fail(KVG_EINVAL, "kvg_grid_create needs a bootstrap with ranks and an all-gather, options, and a place for the grid");
+    }
+    KVG_TRY(kvg_calloc(1, sizeof *grid, "a grid", &memory));
+    grid = memory;
+    KVG_TRY_GOTO(kvg_calloc((size_t)bootstrap->ranks, sizeof(KvHello), "the handshake", &hellos), err_free);
+    /* A rank whose own checks fail still takes part in the all-gather, so that the others do not wait for it. */
+    local = check_shape(options, bootstrap->rank, bootstrap->ranks);
+    if (local == KVG_OK) {
+        local = fill(grid, options, bootstrap->rank, bootstrap->ranks);
+    }
+    kvg_hello_make(grid, local, &mine);
+    mine.rank = (uint64_t)bootstrap->rank;
+    KVG_TRY_GOTO(gather_hellos(bootstrap, &mine, hellos, grid->policy.timeout_ms > 0 ? grid->policy.timeout_ms : 30000), err_free);
+    KVG_TRY_GOTO(kvg_hello_compare(hellos, bootstrap->ranks, bootstrap->rank), err_free);
+    KVG_TRY_GOTO(connect_ranks(grid, bootstrap, options), err_free);
+    kvg_free(hellos);
+    *grid_p = grid;
+    return KVG_OK;
+err_free:
+    kvg_free(hellos);
+    free_grid(grid);
+    return status;
+}
+
+/* ---- all ranks of one process */
+
+static KvgStatus make_inproc(KvInproc *hub, int ranks, const KvgGridOptions *options, KvgGrid **grids, KvHello *hellos)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        void *memory = NULL;
+        KVG_TRY(check_shape(options, rank, ranks));
+        KVG_TRY(kvg_calloc(1, sizeof(KvgGrid), "a grid", &memory));
+        grids[rank] = memory;
+        KVG_TRY(fill(grids[rank], options, rank, ranks));
+        KVG_TRY(kvg_inproc_attach(hub, rank, &grids[rank]->comm, &grids[rank]->liveness));
+        kvg_hello_make(grids[rank], KVG_OK, &hellos[rank]);
+    }
+    return kvg_hello_compare(hellos, ranks, 0);
+}
+
+KvgStatus kvg_grid_create_inproc(KvInproc *hub, int ranks, const KvgGridOptions *options, KvgGrid **grids)
+{
+    KvgStatus status;
+    void     *made = NULL, *hellos = NULL;
+
+    if (hub == NULL || options == NULL || grids == NULL || ranks < 1 || options->comm != NULL || options->liveness != NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_grid_create_inproc needs a hub, options without comm and liveness, and a place for each grid");
+    }
+    KVG_TRY(kvg_calloc((size_t)ranks, sizeof(KvgGrid *), "grids", &made));
+    KVG_TRY_GOTO(kvg_calloc((size_t)ranks, sizeof(KvHello), "the handshake", &hellos), err_free);
+    KVG_TRY_GOTO(make_inproc(hub, ranks, options, made, hellos), err_free);
+    memcpy(grids, made, (size_t)ranks * sizeof *grids);
+    kvg_free(hellos);
+    kvg_free(made);
+    return KVG_OK;
+err_free:
+    for (int rank = 0; rank < ranks; rank++) {
+        kvg_grid_destroy(((KvgGrid **)made)[rank]);
+    }
+    kvg_free(hellos);
+    kvg_free(made);
+    return status;
+}
+
+void kvg_grid_destroy(KvgGrid *grid)
+{
+    if (grid == NULL) {
+        return;
+    }
+    KVG_ASSERT(grid->placement == NULL);
+    if (grid->comm.ops != NULL) {
+        grid->comm.ops->close(grid->comm.self);
+        grid->liveness.ops->close(grid->liveness.self);
+    }
+    free_grid(grid);
+}
+
+/* ---- looking */
+
+int kvg_grid_rank(const KvgGrid *grid) { return grid->rank; }
+int kvg_grid_ranks(const KvgGrid *grid) { return grid->ranks; }
+uint32_t kvg_grid_tp(const KvgGrid *grid) { return grid->tp; }
+uint32_t kvg_grid_pp(const KvgGrid *grid) { return grid->pp; }
+uint32_t kvg_grid_stage(const KvgGrid *grid) { return (uint32_t)grid->rank / grid->tp; }
+uint32_t kvg_grid_tp_rank(const KvgGrid *grid) { return (uint32_t)grid->rank % grid->tp; }
+uint32_t kvg_grid_epoch(const KvgGrid *grid) { return grid->epoch; }
+
+KvgStatus kvg_grid_state(const KvgGrid *grid)
+{
+    return grid->state == KVG_OK ? KVG_OK : kvg_fail(grid->state, "%s", grid->why);
+}
+
+KvgStatus kvg_grid_usable(const KvgGrid *grid)
+{
+    if (__builtin_expect(grid->state == KVG_OK, 1)) {
+        return KVG_OK;
+    }
+    return kvg_fail(grid->state == KVG_ELAYOUT ? KVG_ELAYOUT : KVG_EPEER, "%s", grid->why);
+}
+
+KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...)
+{
+    va_list arguments;
+
+    if (grid->state == KVG_OK) { /* the first cause is the one worth telling */
+        va_start(arguments, format);
+        vsnprintf(grid->why, sizeof grid->why, format, arguments);
+        va_end(arguments);
+        grid->state = state;
+        kvg_log(KVG_LOG_ERROR, "rank %d: %s", grid->rank, grid->why);
+    }
+    return kvg_fail(state, "%s", grid->why);
+}
+
+/* ---- turns */
+
+int kvg_grid_is_lost(const KvgGrid *grid, int rank)
+{
+    return rank != grid->rank && grid->liveness.ops->lost(grid->liveness.self, rank);
+}
+
+static void notice_losses(KvgGrid *grid)
+{
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        if (!grid->lost_told[rank] && kvg_grid_is_lost(grid, rank)) {
+            const char *why = grid->liveness.ops->why(grid->liveness.self, rank);
+            grid->lost_told[rank] = 1;
+            grid->lost_count++;
+            kvg_log(KVG_LOG_WARN, "rank %d: rank %d is lost: %s", grid->rank, rank, why);
+            if (grid->on_lost != NULL) {
+                grid->on_lost(grid->user, rank, why);
+            }
+        }
+    }
+}
+
+static KvgStatus keep_message(KvgGrid *grid, int from, const void *bytes, size_t byte_count)
+{
+    KvMessageHeader header;
+    void           *memory = NULL;
+    KvMessage      *message;
+
+    if (byte_count < sizeof header) {
+        return KVG_OK; /* no message of ours */
+    }
+    memcpy(&header, bytes, sizeof header);
+    if (header.magic != MESSAGE_MAGIC || header.epoch < grid->epoch) {
+        return KVG_OK; /* a stranger's, or from before a settle */
+    }
+    KVG_TRY(kvg_calloc(1, sizeof *message + byte_count - sizeof header, "a received message", &memory));
+    message = memory;
+    message->from = from;
+    message->header = header;
+    message->body_bytes = byte_count - sizeof header;
+    memcpy(message->body, (const uint8_t *)bytes + sizeof header, message->body_bytes);
+    *grid->inbox_tail = message;
+    grid->inbox_tail = &message->next;
+    return KVG_OK;
+}
+
+static KvgStatus receive_messages(KvgGrid *grid)
+{
+    const void *bytes;
+    size_t      byte_count;
+    int         from;
+
+    for (;;) {
+        KVG_TRY(grid->comm.ops->recv(grid->comm.self, &from, &bytes, &byte_count));
+        if (from < 0) {
+            return KVG_OK;
+        }
+        KVG_TRY(keep_message(grid, from, bytes, byte_count));
+    }
+}
+
+KvgStatus kvg_grid_turn(KvgGrid *grid)
+{
+    uint64_t now;
+
+    if (grid->ranks == 1) {
+        return KVG_OK;
+    }
+    if (grid->placement != NULL) {
+        kvg_records_take(grid->placement);
+    }
+    now = kvg_grid_now(grid);
+    if (now - grid->last_poll_ns >= LIVENESS_PERIOD_NS) {
+        grid->last_poll_ns = now;
+        grid->liveness.ops->poll(grid->liveness.self);
+        notice_losses(grid);
+    }
+    return receive_messages(grid);
+}
+
+KvgStatus kvg_grid_progress(KvgGrid *grid)
+{
+    grid->last_poll_ns = 0;
+    return kvg_grid_turn(grid);
+}
+
+void kvg_grid_posted(KvgGrid *grid, const char *call, uint64_t id, uint64_t value, KvgStatus result)
+{
+    uint64_t name = 0;
+    for (const char *c = call; *c != '\0'; c++) {
+        name = name * 131 + (uint8_t)*c;
+    }
+    grid->running = kvg_mix64(grid->running ^ kvg_mix_term(name, id, (uint64_t)result, value));
+}

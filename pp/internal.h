@@ -1,0 +1,265 @@
+/* Internal: the objects behind the public handles of pp, and what they ask of each other. Private.
+ *
+ *   KvgGrid        the ranks: comm, liveness, epoch, running digest, messages that wait
+ *   KvgPlacement   one model on the grid: agreed plan, store, sequences, steps in flight
+ *   KvgSequence    one sequence: its cache on this rank and the step it is in
+ *   KvgBatch       fixed places for sequences
+ *   KvgStep        one of 2W places for steps: what was staged, what was decided
+ *
+ * Agreed state (the same on every rank at the same point of the program): which sequences are open, their committed rows as of
+ * their last decided step, booked units, generations, the running digest. Units that fall behind a window are freed only at moments that
+ * all ranks share: at the begin of step s+W, at the next begin or posted call that names the sequence, at its close. So unit
+ * counts never depend on when a rank happened to decide. */
+#ifndef KVG_PP_INTERNAL_H
+#define KVG_PP_INTERNAL_H
+
+#include <kvgrid/kvgrid.h>
+#include <kvgrid/vote.h>
+
+#include "runtime/base/error.h"
+#include "runtime/base/memory.h"
+#include "runtime/base/mix.h"
+#include "runtime/state/cache.h"
+
+/* ---- messages between ranks, apart from records */
+
+typedef struct KvMessageHeader { /* crosses the wire */
+    uint32_t magic;
+    uint32_t epoch;
+    uint64_t tag;   /* which exchange: the grid's running number of set-up rounds, or a step */
+    uint32_t kind;  /* KvMessageKind */
+    uint32_t what;  /* hash of the operation's name: two ranks in different operations are told apart */
+} KvMessageHeader;
+_Static_assert(sizeof(KvMessageHeader) == 24, "crosses the wire: no padding");
+
+typedef enum KvMessageKind { KVG_MESSAGE_SETUP = 1, KVG_MESSAGE_SETTLE = 2, KVG_MESSAGE_RUNNING = 3 } KvMessageKind;
+
+typedef struct KvMessage {
+    struct KvMessage *next;
+    int               from;
+    size_t            body_bytes;
+    KvMessageHeader   header;
+    uint8_t           body[];
+} KvMessage;
+
+/* One all-gather of bytes over messages, among some ranks. Started, then tested until done. */
+typedef struct KvGather {
+    KvgGrid  *grid;
+    uint64_t  tag;
+    uint32_t  kind, what, epoch;
+    uint64_t  started_ns;
+    uint64_t  silent_since_ns; /* when a missing rank was first seen lost; 0: none is */
+    int       missing;
+    uint8_t  *member;  /* [ranks] 1: takes part */
+    void    **body;    /* [ranks] NULL until it has arrived */
+    size_t   *bytes;   /* [ranks] */
+} KvGather;
+
+KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, const char *what, const uint8_t *member,
+                           const void *body, size_t bytes, KvGather *gather);
+/* *done = 1 when every member's bytes are here. EPEER, EINDOUBT at the deadline, ELAYOUT where a rank is in another operation. */
+KvgStatus kvg_gather_test(KvGather *gather, int *done);
+void      kvg_gather_free(KvGather *gather);
+
+/* ---- set-up operations: phases that end in a gather */
+
+struct KvgSetup {
+    KvgGrid    *grid;
+    const char *what;
+    int         phase;
+    int         done;
+    KvgStatus   result;
+    char        why[512];  /* the sentence of `result` */
+    int         has_gather, has_next; /* `gather` is under way or has arrived; a phase started `next` */
+    uint8_t    *member;    /* who takes part; NULL: every rank */
+    KvMessageKind kind;
+    KvGather    gather, next;
+    /* Runs one phase: reads `gather`, then starts the next one (kvg_setup_gather), or sets *done, or asks to be run again by neither. */
+    KvgStatus (*run)(KvgSetup *setup, int *done);
+    /* Undoes what a failed operation has half made; called once, before the result is delivered. */
+    void (*undo)(KvgSetup *setup);
+    void (*drop)(KvgSetup *setup); /* frees `state` */
+    void *state;
+};
+
+KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, KvgSetup **setup);
+KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes);
+/* Starts, waits, frees: the blocking form of every operation. */
+KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *setup);
+
+/* ---- grid */
+
+typedef struct KvRecordSlot { /* the records of one step, as they arrive */
+    uint64_t       step;
+    uint32_t       arrived;  /* how many */
+    KvVoteRecord **record;   /* [ranks], each record_bytes; valid where present */
+    uint8_t       *present;  /* [ranks] */
+} KvRecordSlot;
+
+struct KvgGrid {
+    KvComm       comm;
+    KvLiveness   liveness;
+    int          rank, ranks;
+    uint32_t     tp, pp;
+    uint32_t     epoch;
+    uint32_t     window;     /* W */
+    KvgPolicy    policy;
+    uint64_t     timeout_ns;
+    uint64_t     running;    /* digest of posted calls */
+    uint64_t     setup_tag;  /* set-up rounds so far */
+    KvgStatus    state;      /* KVG_OK, EPEER, EINDOUBT, ELAYOUT */
+    char         why[384];
+    uint8_t     *lost_told;  /* [ranks] */
+    int          lost_count;
+    int          settled_out; /* a settle left ranks out: only reading and closing is left */
+    void       (*on_lost)(void *user, int rank, const char *why);
+    void        *user;
+    KvMessage   *inbox, **inbox_tail;
+    uint64_t     last_poll_ns;
+    KvgPlacement *placement;
+};
+
+/* Receives messages and looks at liveness. */
+KvgStatus kvg_grid_turn(KvgGrid *grid);
+/* The grid can step or be called; else its state with the sentence that was set when it changed. */
+KvgStatus kvg_grid_usable(const KvgGrid *grid);
+KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int       kvg_grid_is_lost(const KvgGrid *grid, int rank);
+static inline uint64_t kvg_grid_now(const KvgGrid *grid) { return grid->comm.ops->now_ns(grid->comm.self); }
+/* Mixes one posted call into the running digest. */
+void kvg_grid_posted(KvgGrid *grid, const char *call, uint64_t id, uint64_t value, KvgStatus result);
+
+/* Values that must be equal over ranks, compared in order: the first that differs is named with both ranks and values. */
+typedef struct KvItem {
+    const char *name;
+    size_t      offset; /* of a uint64_t in each rank's block */
+} KvItem;
+KvgStatus kvg_items_compare(const char *what, const KvItem *items, size_t count, const void *const *blocks, int ranks);
+
+/* ---- placement */
+
+typedef enum KvStepState { KVG_STEP_FREE = 0, KVG_STEP_BEGUN, KVG_STEP_POSTED, KVG_STEP_COMPARING, KVG_STEP_DECIDED } KvStepState;
+
+typedef struct KvStepEntry {
+    KvgSequence *sequence;   /* NULL once it has been closed */
+    uint64_t     id;
+    uint64_t     generation;
+    uint64_t     base_rows;  /* committed rows when the step began */
+    uint32_t     staged;     /* rows, all passes */
+    uint32_t     slot;       /* of the batch */
+} KvStepEntry;
+
+struct KvgStep {
+    uint64_t      number;
+    KvStepState   state;
+    KvgPlacement *placement;
+    KvgBatch     *batch;
+    uint32_t      slots;       /* of the batch then */
+    uint32_t      count;       /* entries */
+    KvStepEntry  *entries;     /* [max_step_sequences] */
+    uint32_t     *rows;        /* [max_step_sequences] by batch slot: granted in the current pass */
+    uint8_t      *refusal;     /* [max_step_sequences] by batch slot */
+    uint32_t     *accepted;    /* [max_step_sequences] by batch slot, of the outcome */
+    uint32_t     *replay;      /* likewise */
+    uint64_t      running;     /* the digest of posted calls when it began */
+    KvgStatus     local;       /* what this rank alone failed with: it will post "no" */
+    char          local_why[256];
+    int           any_taint;   /* an entry is tainted on this rank */
+    uint64_t      posted_ns;
+    KvgOutcome    outcome;
+    KvgStatus     result;
+    char          result_why[384];
+    KvGather      running_gather;
+};
+
+struct KvgSequence {
+    KvgPlacement *placement;
+    KvCache       cache;
+    uint64_t      id;
+    uint64_t      generation;
+    uint64_t      last_step;     /* 0: none */
+    uint32_t      entry;         /* in that step */
+    int           open;
+    int           taint_pending; /* this rank alone knows yet */
+    uint64_t      named_in;      /* the begin that last named it: finds sequences named twice */
+    int           counted_growth; /* booked at open: growth counts from then on */
+};
+
+struct KvgBatch {
+    KvgPlacement *placement;
+    uint32_t      slots;
+    KvgSequence **sequence;     /* [slots] */
+    int32_t      *slot_of;      /* [slots] device memory */
+    KvgStep      *open_step;    /* begun and not posted */
+    KvgStep      *last_step;    /* for kvg_write_kv: the same while open */
+};
+
+struct KvgSnapshot {
+    KvgSequence    *sequence;
+    KvCacheSnapshot cache;
+};
+
+struct KvgPlacement {
+    KvgGrid       *grid;
+    KvDev          device;
+    int            owns_device;
+    KvGridPlan     plan;
+    KvgPlaceOptions options;    /* pointers in it are not kept */
+    KvStore       *store;
+    uint32_t       lo, hi;      /* this rank's layers */
+    uint64_t       layout_seed; /* of the record's layout field: formats and shard of this stage */
+    uint64_t      *state_bytes; /* [ranks] each rank's memory for sequence state */
+    KvgSequence   *sequences;   /* [max_sequences] */
+    uint32_t      *free_slots;  /* stack of slots */
+    uint32_t       free_count;
+    uint64_t       serial;      /* lives of slots so far */
+    uint32_t       batches;
+    /* steps */
+    uint64_t       begun;       /* number of the last step begun */
+    uint64_t       decided;     /* every step up to this one is decided */
+    uint32_t       ring;        /* 2W */
+    KvgStep       *steps;       /* [ring], step s at s % ring */
+    KvRecordSlot  *records;     /* [ring] */
+    size_t         record_bytes;
+    const KvVoteRecord **votes; /* [ranks] scratch of the decision */
+    uint64_t       released;    /* what fell behind in steps up to this one has been freed */
+    KvgStats       stats;
+};
+
+static inline KvgStep *kvg_step_at(KvgPlacement *placement, uint64_t number)
+{
+    return &placement->steps[number % placement->ring];
+}
+
+/* records.c: where records wait until their step is decided */
+KvgStatus kvg_records_create(KvgPlacement *placement);
+void      kvg_records_destroy(KvgPlacement *placement);
+/* Puts a record in its place; drops it if its epoch is older than ours or its step is decided. */
+void kvg_records_put(KvgPlacement *placement, int from, const KvVoteRecord *record);
+/* Takes what has arrived from the comm. */
+void kvg_records_take(KvgPlacement *placement);
+KvRecordSlot *kvg_records_slot(KvgPlacement *placement, uint64_t step);
+/* The record buffer of this rank for `step`, present from now on. */
+KvVoteRecord *kvg_records_own(KvgPlacement *placement, uint64_t step);
+/* Forgets records of older epochs. */
+void kvg_records_forget(KvgPlacement *placement);
+
+/* step_decide.c */
+/* Decides the step if all its records are here. *done says whether it is decided. */
+KvgStatus kvg_step_progress(KvgStep *step, int *done);
+/* Waits until it is decided: KVG_OK, EINDOUBT, EPEER. The step's own outcome is not looked at. */
+KvgStatus kvg_step_await(KvgStep *step);
+/* Ends the step's transactions: accepted rows by entry, or NULL to roll back. */
+void kvg_step_publish(KvgStep *step, const uint16_t *stored);
+void kvg_step_roll_back(KvgStep *step);
+/* Moves `decided` on over steps that are decided in a row. */
+void kvg_steps_advance(KvgPlacement *placement);
+
+/* sequence.c */
+/* The sequence may be named by a posted call now: open, its last step decided (waits for it), what fell behind is freed. */
+KvgStatus kvg_sequence_settle_last(KvgSequence *sequence);
+void      kvg_sequence_drop(KvgSequence *sequence, KvgStream stream);
+/* Its last step is begun here and not posted: 1; posted and undecided: 2; else 0. */
+int       kvg_sequence_in_step(const KvgSequence *sequence);
+
+#endif

@@ -1,0 +1,130 @@
+/* Setup: collective operations as phases, each of which ends in a gather; nothing here blocks but kvg_setup_wait. */
+#include "pp/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, KvgSetup **setup)
+{
+    void *fresh = NULL, *state = NULL;
+
+    KVG_TRY(kvg_calloc(1, sizeof(KvgSetup), what, &fresh));
+    KvgStatus status = kvg_calloc(1, state_bytes, what, &state);
+    if (status != KVG_OK) {
+        kvg_free(fresh);
+        return status;
+    }
+    *setup = fresh;
+    (*setup)->grid = grid;
+    (*setup)->what = what;
+    (*setup)->kind = KVG_MESSAGE_SETUP;
+    (*setup)->state = state;
+    return KVG_OK;
+}
+
+KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes)
+{
+    KvgGrid *grid = setup->grid;
+    /* Settling counts by epoch: survivors may have made different numbers of set-up calls before the trouble. */
+    uint64_t tag = setup->kind == KVG_MESSAGE_SETTLE ? (uint64_t)setup->phase : ++grid->setup_tag;
+
+    KVG_TRY(kvg_gather_start(grid, setup->kind, tag, setup->what, setup->member, body, bytes, &setup->next));
+    setup->has_next = 1;
+    return KVG_OK;
+}
+
+static void drop_gather(KvgSetup *setup)
+{
+    if (setup->has_gather) {
+        kvg_gather_free(&setup->gather);
+        setup->has_gather = 0;
+    }
+}
+
+static void end(KvgSetup *setup, KvgStatus result)
+{
+    setup->done = 1;
+    setup->result = result;
+    snprintf(setup->why, sizeof setup->why, "%s", result == KVG_OK ? "" : kvg_last_error());
+    if (result != KVG_OK && setup->undo != NULL) {
+        setup->undo(setup);
+    }
+    drop_gather(setup);
+}
+
+/* One phase. What it started becomes the gather that the next phase waits for; a phase that starts none runs again. */
+static void run_phase(KvgSetup *setup)
+{
+    int       done = 0;
+    KvgStatus status = setup->run(setup, &done);
+
+    if (setup->has_next) {
+        drop_gather(setup);
+        setup->gather = setup->next;
+        setup->has_gather = 1;
+        setup->has_next = 0;
+        setup->phase++;
+    }
+    if (status != KVG_OK || done) {
+        end(setup, status);
+    }
+}
+
+KvgStatus kvg_setup_test(KvgSetup *setup, int *done)
+{
+    int arrived = 1;
+
+    if (!setup->done && setup->has_gather) {
+        KvgStatus status = kvg_gather_test(&setup->gather, &arrived);
+        if (status != KVG_OK) {
+            end(setup, status);
+        }
+    }
+    if (!setup->done && arrived) {
+        run_phase(setup);
+    }
+    *done = setup->done;
+    return setup->done && setup->result != KVG_OK ? kvg_fail(setup->result, "%s", setup->why) : KVG_OK;
+}
+
+KvgStatus kvg_setup_wait(KvgSetup *setup)
+{
+    KvgStatus status;
+    int       done = 0;
+
+    if (setup == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_setup_wait: no set-up operation was given");
+    }
+    for (uint64_t rounds = 0;; rounds++) {
+        status = kvg_setup_test(setup, &done);
+        if (done) {
+            break;
+        }
+        setup->grid->comm.ops->relax(setup->grid->comm.self, rounds);
+    }
+    kvg_setup_free(setup);
+    return status;
+}
+
+void kvg_setup_free(KvgSetup *setup)
+{
+    if (setup == NULL) {
+        return;
+    }
+    if (!setup->done) {
+        kvg_grid_fail(setup->grid, KVG_EINDOUBT, "%s was given up before it ended; settle the grid or destroy it", setup->what);
+        kvg_fail(KVG_EINDOUBT, "%s was given up before it ended", setup->what);
+        end(setup, KVG_EINDOUBT);
+    }
+    if (setup->drop != NULL) {
+        setup->drop(setup);
+    }
+    kvg_free(setup->member);
+    kvg_free(setup->state);
+    kvg_free(setup);
+}
+
+KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *setup)
+{
+    return started != KVG_OK ? started : kvg_setup_wait(setup);
+}
