@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#define MESSAGE_MAGIC 0x3167766bu /* "kvg1" */
 
 /* A lost rank's last message may still be on its way: the connection that reports the loss is another one. */
 #define GATHER_GRACE_NS (50u * 1000u * 1000u)
@@ -20,7 +19,7 @@ static uint32_t what_hash(const char *what)
 static KvgStatus send_to_members(const KvGather *gather, const void *body, size_t bytes)
 {
     KvgGrid        *grid = gather->grid;
-    KvMessageHeader header = { MESSAGE_MAGIC, gather->epoch, gather->tag, gather->kind, gather->what };
+    KvMessageHeader header = { KVG_MESSAGE_MAGIC, gather->epoch, gather->tag, gather->kind, gather->what };
     void           *wire = NULL;
     KvgStatus       status = KVG_OK;
 

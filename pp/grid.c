@@ -7,7 +7,6 @@
 
 #include <kvgrid/mesh.h>
 
-#define MESSAGE_MAGIC 0x3167766bu
 
 /* Liveness is looked at no more often than this; a turn without it costs one look into the transport. */
 #define LIVENESS_PERIOD_NS (200u * 1000u)
@@ -255,7 +254,7 @@ static KvgStatus keep_message(KvgGrid *grid, int from, const void *bytes, size_t
         return KVG_OK; /* no message of ours */
     }
     memcpy(&header, bytes, sizeof header);
-    if (header.magic != MESSAGE_MAGIC || header.epoch < grid->epoch) {
+    if (header.magic != KVG_MESSAGE_MAGIC || header.epoch < grid->epoch) {
         return KVG_OK; /* a stranger's, or from before a settle */
     }
     KVG_TRY(kvg_calloc(1, sizeof *message + byte_count - sizeof header, "a received message", &memory));

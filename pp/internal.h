@@ -23,6 +23,8 @@
 
 /* ---- messages between ranks, apart from records */
 
+#define KVG_MESSAGE_MAGIC 0x3167766bu /* "kvg1" */
+
 typedef struct KvMessageHeader { /* crosses the wire */
     uint32_t magic;
     uint32_t epoch;
@@ -167,8 +169,7 @@ struct KvgStep {
     int           any_taint;   /* an entry is tainted on this rank */
     uint64_t      posted_ns;
     KvgOutcome    outcome;
-    KvgStatus     result;
-    char          result_why[384];
+    char          why[384]; /* the sentence of the outcome's status */
     KvGather      running_gather;
 };
 
@@ -188,11 +189,18 @@ struct KvgSequence {
 struct KvgBatch {
     KvgPlacement *placement;
     uint32_t      slots;
-    KvgSequence **sequence;     /* [slots] */
-    int32_t      *slot_of;      /* [slots] device memory */
-    KvgStep      *open_step;    /* begun and not posted */
-    KvgStep      *last_step;    /* for kvg_write_kv: the same while open */
+    KvgSequence **sequence;  /* [slots] */
+    uint64_t     *serial;    /* [slots] the life of the sequence that was put there */
+    int32_t      *slot_of;   /* [slots] device memory */
+    KvgStep      *open_step; /* begun and not posted */
 };
+
+/* The sequence in a place; NULL if there is none, or it has been closed since. */
+static inline KvgSequence *kvg_batch_at(const KvgBatch *batch, uint32_t slot)
+{
+    KvgSequence *sequence = batch->sequence[slot];
+    return sequence != NULL && sequence->open && sequence->cache.serial == batch->serial[slot] ? sequence : NULL;
+}
 
 struct KvgSnapshot {
     KvgSequence    *sequence;

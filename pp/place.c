@@ -1,0 +1,551 @@
+/* Place: one model laid over the grid, in three phases that every rank walks together.
+ *   1 say      what this rank was asked for, and whether it can take part at all
+ *   2 compare  item by item; plan the same numbers everywhere from all ranks' memory; take the memory
+ *   3 vote     when one rank could not, none has placed */
+#include "pp/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include <kvgrid/head_shard.h>
+
+typedef struct PlaceHello { /* crosses the wire; 64-bit fields, so that they compare alike */
+    uint64_t status, plan, n_layer, n_mtp, context;
+    uint64_t format_k, format_v, format_latent, layout;
+    uint64_t max_sequences, max_step_sequences, ctx, prefill_chunk_max, spec_columns, fence, layer_bytes, granularity;
+    uint64_t memory_bytes, memory_max_bytes; /* may differ */
+} PlaceHello;
+
+#define ITEM(name, field) { name, offsetof(PlaceHello, field) }
+
+static const KvItem place_items[] = {
+    ITEM("the model's layers (n_layer)", n_layer),
+    ITEM("the model's MTP blocks", n_mtp),
+    ITEM("the model's context", context),
+    ITEM("the model's state plan (hash)", plan),
+    ITEM("format_k", format_k),
+    ITEM("format_v", format_v),
+    ITEM("format_latent", format_latent),
+    ITEM("layout", layout),
+    ITEM("max_sequences", max_sequences),
+    ITEM("max_step_sequences", max_step_sequences),
+    ITEM("ctx", ctx),
+    ITEM("prefill_chunk_max", prefill_chunk_max),
+    ITEM("spec_columns", spec_columns),
+    ITEM("the fence (hash)", fence),
+    ITEM("layer_bytes (hash)", layer_bytes),
+    ITEM("the device's granularity", granularity),
+};
+
+typedef struct PlaceState {
+    KvgPlacement **target;
+    KvgPlacement  *placement;
+    KvgStatus      local; /* what this rank's own checks said */
+    char           local_why[384];
+} PlaceState;
+
+/* ---- this rank's own checks */
+
+static KvgStatus check_kinds(const ModelConfig *config)
+{
+    for (uint32_t il = 0; il < config->plan.n_layer; il++) {
+        KvStateKind kind = config->plan.layers[il].kind;
+        if (kind == KVG_STATE_LATENT || kind == KVG_STATE_RECURRENT) {
+            return kvg_fail(KVG_ENOTSUP, "layer %u of %s is %s: placements hold K/V layers so far; `kvgrid plan` sizes this model", il, config->name,
+                            kvg_state_kind_name(kind));
+        }
+    }
+    return KVG_OK;
+}
+
+static KvgStatus check_options(const KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options)
+{
+    if (options->size != sizeof *options) {
+        return kvg_fail(KVG_EINVAL, "KvgPlaceOptions.size is %zu, not %zu: start from KVG_PLACE_OPTIONS_INIT", options->size, sizeof *options);
+    }
+    if (options->memory_bytes == 0) {
+        return kvg_fail(KVG_EINVAL, "memory_bytes is 0: say how many bytes this rank gives to sequence state");
+    }
+    if (options->layout != KVG_LAYOUT_POOL && options->layout != KVG_LAYOUT_FLAT) {
+        return kvg_fail(KVG_EINVAL, "layout %d: KVG_LAYOUT_POOL or KVG_LAYOUT_FLAT", (int)options->layout);
+    }
+    if (options->max_sequences > 0 && options->max_step_sequences > options->max_sequences) {
+        return kvg_fail(KVG_EINVAL, "max_step_sequences %u is more than max_sequences %u", options->max_step_sequences, options->max_sequences);
+    }
+    if (grid->placement != NULL) {
+        return kvg_fail(KVG_ENOTSUP, "this grid holds a placement already; a second one beside it is not served yet");
+    }
+    if (options->with_mtp && config->plan.n_mtp > 0) {
+        return kvg_fail(KVG_ENOTSUP, "MTP blocks are not served yet: place the trunk alone (with_mtp 0)");
+    }
+    return check_kinds(config);
+}
+
+/* ---- copies of what the caller may free */
+
+static KvgStatus copy_array(const void *source, size_t count, size_t bytes, void **copy)
+{
+    *copy = NULL;
+    if (source == NULL) {
+        return KVG_OK;
+    }
+    KVG_TRY(kvg_calloc(count, bytes, "a placement's options", copy));
+    memcpy(*copy, source, count * bytes);
+    return KVG_OK;
+}
+
+static KvgStatus copy_config(const ModelConfig *config, ModelConfig *copy)
+{
+    size_t count = (size_t)config->plan.n_layer + config->plan.n_mtp;
+    void  *layers = NULL, *weights = NULL;
+
+    *copy = *config;
+    copy->weight_bytes = NULL;
+    copy->plan.layers = NULL;
+    KVG_TRY(copy_array(config->plan.layers, count, sizeof(StatePlan), &layers));
+    copy->plan.layers = layers;
+    KVG_TRY(copy_array(config->weight_bytes, count, sizeof(uint64_t), &weights));
+    copy->weight_bytes = weights;
+    return KVG_OK;
+}
+
+static void free_copies(KvgPlacement *placement)
+{
+    kvg_free(placement->config.plan.layers);
+    kvg_free(placement->config.weight_bytes);
+    kvg_free((void *)placement->options.fence);
+    kvg_free((void *)placement->options.layer_bytes);
+}
+
+static KvgStatus make(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement_p)
+{
+    size_t        layers = (size_t)config->plan.n_layer + config->plan.n_mtp;
+    void         *memory = NULL, *fence = NULL, *layer_bytes = NULL;
+    KvgPlacement *placement;
+
+    KVG_TRY(kvg_calloc(1, sizeof *placement, "a placement", &memory));
+    placement = *placement_p = memory; /* from here on the operation's undo frees it */
+    placement->grid = grid;
+    placement->options = *options;
+    placement->options.fence = NULL;
+    placement->options.layer_bytes = NULL;
+    if (placement->options.max_sequences == 0) {
+        placement->options.max_sequences = 64;
+    }
+    if (placement->options.max_step_sequences == 0) {
+        placement->options.max_step_sequences = placement->options.max_sequences;
+    }
+    KVG_TRY(copy_config(config, &placement->config));
+    KVG_TRY(copy_array(options->fence, (size_t)grid->pp + 1, sizeof(uint32_t), &fence));
+    placement->options.fence = fence;
+    KVG_TRY(copy_array(options->layer_bytes, layers, sizeof(uint64_t), &layer_bytes));
+    placement->options.layer_bytes = layer_bytes;
+    if (options->device != NULL) {
+        placement->device = *options->device;
+        return KVG_OK;
+    }
+    KVG_TRY(kvg_dev_host(&placement->device));
+    placement->owns_device = 1;
+    return KVG_OK;
+}
+
+/* ---- phase 1: say */
+
+static uint64_t hash_array(const void *array, size_t bytes)
+{
+    return array != NULL ? XXH3_64bits(array, bytes) : 0;
+}
+
+/* Field by field: a union's unused bytes are not part of the plan. */
+static uint64_t hash_plan(const ModelPlan *plan)
+{
+    uint64_t hash = 0;
+
+    for (uint32_t il = 0; il < plan->n_layer + plan->n_mtp; il++) {
+        const StatePlan   *layer = &plan->layers[il];
+        const KvCachePlan *kv = &layer->u.kv;
+        hash = kvg_mix64(hash + layer->kind);
+        if (layer->kind == KVG_STATE_KV || layer->kind == KVG_STATE_SLIDING_KV) {
+            hash = kvg_mix64(kvg_mix_term(kv->kv_heads, kv->head_dim_k, kv->head_dim_v, kv->window) + hash + kv->format_class);
+        } else if (layer->kind == KVG_STATE_SHARED) {
+            hash = kvg_mix64(hash + layer->u.shared_source);
+        }
+    }
+    return hash;
+}
+
+static void say(const KvgPlacement *placement, KvgStatus local, PlaceHello *hello)
+{
+    const KvgPlaceOptions *options = &placement->options;
+    const ModelConfig     *config = &placement->config;
+
+    *hello = (PlaceHello){
+        .status = (uint64_t)local,
+        .plan = hash_plan(&config->plan),
+        .n_layer = config->plan.n_layer,
+        .n_mtp = config->plan.n_mtp,
+        .context = config->context,
+        .format_k = options->format_k,
+        .format_v = options->format_v,
+        .format_latent = options->format_latent,
+        .layout = options->layout,
+        .max_sequences = options->max_sequences,
+        .max_step_sequences = options->max_step_sequences,
+        .ctx = options->ctx,
+        .prefill_chunk_max = options->prefill_chunk_max,
+        .spec_columns = options->spec_columns,
+        .fence = hash_array(options->fence, ((size_t)placement->grid->pp + 1) * sizeof(uint32_t)),
+        .layer_bytes = hash_array(options->layer_bytes, ((size_t)config->plan.n_layer + config->plan.n_mtp) * sizeof(uint64_t)),
+        .granularity = placement->device.ops->granularity(placement->device.self),
+        .memory_bytes = options->memory_bytes,
+        .memory_max_bytes = options->memory_max_bytes > 0 ? options->memory_max_bytes : 4 * options->memory_bytes,
+    };
+}
+
+static KvgStatus phase_say(KvgSetup *setup)
+{
+    PlaceState *state = setup->state;
+    PlaceHello  hello = { .status = (uint64_t)state->local };
+
+    if (state->local == KVG_OK) {
+        say(state->placement, state->local, &hello);
+    }
+    return kvg_setup_gather(setup, &hello, sizeof hello);
+}
+
+/* ---- phase 2: compare, plan, take */
+
+/* A rank that cannot go on returns its own sentence; the others name it. */
+static KvgStatus check_statuses(const KvgSetup *setup, KvgStatus own, const char *own_why)
+{
+    if (own != KVG_OK) {
+        return kvg_fail(own, "%s", own_why);
+    }
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        uint64_t status = 0;
+        memcpy(&status, setup->gather.body[rank], sizeof status);
+        if (status != KVG_OK) {
+            return kvg_fail(KVG_EREFUSED, "nothing was placed on any rank: rank %d answers %s; its own message says why", rank,
+                            kvg_status_name((KvgStatus)status));
+        }
+    }
+    return KVG_OK;
+}
+
+/* Blocks of an older kvgrid may be shorter: they are refused before a byte is read. */
+static KvgStatus check_sizes(const KvgSetup *setup, size_t bytes)
+{
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        if (setup->gather.bytes[rank] != bytes) {
+            return kvg_fail(KVG_ELAYOUT, "rank %d sent %zu bytes where %zu belong; run one version of kvgrid everywhere", rank,
+                            setup->gather.bytes[rank], bytes);
+        }
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *state_bytes, KvGridPlan *plan)
+{
+    KvGridPlanOptions      options = KVG_GRID_PLAN_OPTIONS_INIT;
+    const KvgPlaceOptions *asked = &placement->options;
+
+    options.tp = placement->grid->tp;
+    options.pp = placement->grid->pp;
+    options.sizing = (KvSizing){ placement->grid->policy, asked->format_k, asked->format_v, asked->format_latent };
+    options.layout = asked->layout;
+    options.ctx = asked->ctx;
+    options.prefill_chunk_max = asked->prefill_chunk_max;
+    options.max_sequences = asked->max_sequences;
+    options.spec_columns = asked->spec_columns;
+    options.state_bytes = state_bytes;
+    options.layer_bytes = asked->layer_bytes;
+    options.fence = asked->fence;
+    options.granularity = placement->device.ops->granularity(placement->device.self);
+    return kvg_grid_plan(&placement->config, &options, plan);
+}
+
+/* The units that memory_max would give: addresses are reserved for that many. */
+static KvgStatus plan_reserve(const KvgPlacement *placement, void *const *hellos, uint32_t *units_max)
+{
+    uint64_t  *bytes;
+    void      *memory = NULL;
+    KvGridPlan most;
+    KvgStatus  status;
+
+    KVG_TRY(kvg_calloc((size_t)placement->grid->ranks, sizeof *bytes, "a placement", &memory));
+    bytes = memory;
+    for (int rank = 0; rank < placement->grid->ranks; rank++) {
+        bytes[rank] = ((const PlaceHello *)hellos[rank])->memory_max_bytes;
+    }
+    status = kvg_placement_replan(placement, bytes, &most);
+    kvg_free(memory);
+    KVG_TRY(status);
+    for (uint32_t c = 0; c < most.class_count; c++) {
+        units_max[c] = most.classes[c].units > placement->plan.classes[c].units ? most.classes[c].units : placement->plan.classes[c].units;
+    }
+    kvg_grid_plan_free(&most);
+    return KVG_OK;
+}
+
+static KvgStatus check_room(const KvgPlacement *placement)
+{
+    const KvGridPlan *plan = &placement->plan;
+
+    for (uint32_t c = 0; c < plan->class_count; c++) {
+        if (plan->classes[c].units == 0) {
+            return kvg_fail(KVG_ENOMEM, "rank %d gives %llu bytes to sequence state: not even 64 rows of every class fit; raise memory_bytes there",
+                            plan->limiting_rank, (unsigned long long)placement->state_bytes[plan->limiting_rank >= 0 ? plan->limiting_rank : 0]);
+        }
+    }
+    return KVG_OK;
+}
+
+/* The layers of this rank that have K/V rows, their own or another's. */
+static KvgStatus fill_layers(const KvgPlacement *placement, KvLayerGeometry *layers, uint32_t *count)
+{
+    const ModelPlan  *model = &placement->config.plan;
+    const KvGridPlan *plan = &placement->plan;
+    HeadShard         shard;
+
+    for (uint32_t il = placement->lo; il < placement->hi; il++) {
+        int                shared = model->layers[il].kind == KVG_STATE_SHARED;
+        uint32_t           owner = shared ? model->layers[il].u.shared_source : il;
+        const KvCachePlan *kv = &model->layers[owner].u.kv;
+        if (plan->class_of_layer[il] == UINT32_MAX) {
+            continue;
+        }
+        KVG_TRY(kvg_head_shard(kv->kv_heads, placement->grid->tp, kvg_grid_tp_rank(placement->grid), &shard));
+        layers[(*count)++] = (KvLayerGeometry){
+            .layer = il, .class_index = plan->class_of_layer[il], .source = shared ? (int32_t)owner : -1,
+            .head_first = (uint32_t)shard.first, .heads = (uint32_t)shard.count, .head_dim_k = kv->head_dim_k, .head_dim_v = kv->head_dim_v,
+            .format_k = plan->format_k[owner], .format_v = plan->format_v[owner],
+        };
+    }
+    return KVG_OK;
+}
+
+/* The record's layout field starts from what every rank of a stage has in common: formats and shard without the first head. */
+static uint64_t seed_layout(const KvgPlacement *placement, const KvLayerGeometry *layers, uint32_t count)
+{
+    uint64_t sum = placement->options.layout;
+
+    for (uint32_t i = 0; i < count; i++) {
+        sum += kvg_mix_term(layers[i].layer, layers[i].class_index, (uint64_t)layers[i].heads << 32 | layers[i].head_dim_k,
+                            (uint64_t)layers[i].head_dim_v << 32 | (uint64_t)layers[i].format_k << 8 | layers[i].format_v);
+    }
+    return sum;
+}
+
+static KvgStatus create_store(KvgPlacement *placement, const uint32_t *units_max)
+{
+    const KvGridPlan *plan = &placement->plan;
+    KvClassGeometry   classes[KVG_CLASSES_MAX];
+    KvLayerGeometry  *layers;
+    void             *memory = NULL;
+    uint32_t          count = 0;
+    KvgStatus         status;
+
+    for (uint32_t c = 0; c < plan->class_count; c++) {
+        const KvClassPlan *from = &plan->classes[c];
+        classes[c] = (KvClassGeometry){ .window = from->window, .ring = from->ring, .row_cap = from->row_cap, .unit_cap = from->unit_cap,
+                                        .units = from->units, .units_max = units_max[c] };
+    }
+    KVG_TRY(kvg_calloc(placement->hi - placement->lo, sizeof *layers, "a placement's layers", &memory));
+    layers = memory;
+    KVG_TRY_GOTO(fill_layers(placement, layers, &count), out);
+    placement->layout_seed = seed_layout(placement, layers, count);
+    KvStoreOptions options = { .dev = &placement->device, .layout = placement->options.layout, .layers = layers, .layer_count = count,
+                               .classes = classes, .class_count = plan->class_count, .slots = placement->options.max_sequences,
+                               .max_ctx = plan->max_ctx, .n_layer = plan->n_layer + plan->n_mtp };
+    status = kvg_store_create(&options, &placement->store);
+out:
+    kvg_free(memory);
+    return status;
+}
+
+static KvgStatus create_sequences(KvgPlacement *placement)
+{
+    uint32_t count = placement->options.max_sequences;
+    void    *sequences = NULL, *slots = NULL;
+
+    KVG_TRY(kvg_calloc(count, sizeof(KvgSequence), "sequences", &sequences));
+    placement->sequences = sequences;
+    KVG_TRY(kvg_calloc(count, sizeof(uint32_t), "sequences", &slots));
+    placement->free_slots = slots;
+    for (uint32_t i = 0; i < count; i++) {
+        placement->free_slots[i] = count - 1 - i; /* slot 0 is taken first */
+    }
+    placement->free_count = count;
+    return KVG_OK;
+}
+
+static KvgStatus create_step(KvgPlacement *placement, KvgStep *step)
+{
+    uint32_t most = placement->options.max_step_sequences;
+    void    *memory = NULL;
+
+    step->placement = placement;
+    KVG_TRY(kvg_calloc(most, sizeof(KvStepEntry), "steps", &memory));
+    step->entries = memory;
+    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
+    step->rows = memory;
+    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
+    step->accepted = memory;
+    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
+    step->replay = memory;
+    KVG_TRY(kvg_calloc(most, 1, "steps", &memory));
+    step->refusal = memory;
+    return KVG_OK;
+}
+
+static KvgStatus create_steps(KvgPlacement *placement)
+{
+    KvgGrid *grid = placement->grid;
+    void    *memory = NULL;
+
+    placement->ring = 2 * grid->window;
+    placement->record_bytes = kvg_vote_record_bytes(placement->options.max_step_sequences);
+    KVG_TRY(kvg_calloc(placement->ring, sizeof(KvgStep), "steps", &memory));
+    placement->steps = memory;
+    for (uint32_t i = 0; i < placement->ring; i++) {
+        KVG_TRY(create_step(placement, &placement->steps[i]));
+    }
+    KVG_TRY(kvg_records_create(placement));
+    return grid->comm.ops->records_open(grid->comm.self, placement->record_bytes);
+}
+
+static KvgStatus take_memory(KvgPlacement *placement, void *const *hellos)
+{
+    uint32_t units_max[KVG_PLAN_CLASSES_MAX] = { 0 };
+    void    *memory = NULL;
+
+    KVG_TRY(kvg_calloc((size_t)placement->grid->ranks, sizeof(uint64_t), "a placement", &memory));
+    placement->state_bytes = memory;
+    for (int rank = 0; rank < placement->grid->ranks; rank++) {
+        placement->state_bytes[rank] = ((const PlaceHello *)hellos[rank])->memory_bytes;
+    }
+    KVG_TRY(kvg_placement_replan(placement, placement->state_bytes, &placement->plan));
+    KVG_TRY(check_room(placement));
+    placement->lo = placement->plan.ranks[placement->grid->rank].lo;
+    placement->hi = placement->plan.ranks[placement->grid->rank].hi;
+    KVG_TRY(plan_reserve(placement, hellos, units_max));
+    KVG_TRY(create_store(placement, units_max));
+    KVG_TRY(create_sequences(placement));
+    return create_steps(placement);
+}
+
+static KvgStatus phase_take(KvgSetup *setup)
+{
+    PlaceState *state = setup->state;
+    uint64_t    vote;
+
+    KVG_TRY(check_sizes(setup, sizeof(PlaceHello)));
+    KVG_TRY(check_statuses(setup, state->local, state->local_why));
+    KVG_TRY(kvg_items_compare("nothing was placed", place_items, sizeof place_items / sizeof *place_items,
+                              (const void *const *)setup->gather.body, setup->grid->ranks));
+    state->local = take_memory(state->placement, setup->gather.body);
+    if (state->local != KVG_OK) {
+        snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());
+    }
+    vote = (uint64_t)state->local;
+    return kvg_setup_gather(setup, &vote, sizeof vote);
+}
+
+/* ---- phase 3: vote */
+
+static KvgStatus phase_vote(KvgSetup *setup, int *done)
+{
+    PlaceState *state = setup->state;
+
+    KVG_TRY(check_sizes(setup, sizeof(uint64_t)));
+    KVG_TRY(check_statuses(setup, state->local, state->local_why));
+    setup->grid->placement = state->placement;
+    *state->target = state->placement;
+    *done = 1;
+    return KVG_OK;
+}
+
+static KvgStatus run(KvgSetup *setup, int *done)
+{
+    switch (setup->phase) {
+    case 0:  return phase_say(setup);
+    case 1:  return phase_take(setup);
+    default: return phase_vote(setup, done);
+    }
+}
+
+/* ---- freeing */
+
+void kvg_placement_free(KvgPlacement *placement)
+{
+    if (placement == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; placement->steps != NULL && i < placement->ring; i++) {
+        KvgStep *step = &placement->steps[i];
+        if (step->state == KVG_STEP_COMPARING) {
+            kvg_gather_free(&step->running_gather);
+        }
+        kvg_free(step->entries);
+        kvg_free(step->rows);
+        kvg_free(step->accepted);
+        kvg_free(step->replay);
+        kvg_free(step->refusal);
+    }
+    kvg_free(placement->steps);
+    kvg_records_destroy(placement);
+    kvg_free(placement->sequences);
+    kvg_free(placement->free_slots);
+    kvg_free(placement->state_bytes);
+    if (placement->store != NULL) {
+        kvg_store_destroy(placement->store);
+    }
+    kvg_grid_plan_free(&placement->plan);
+    free_copies(placement);
+    if (placement->owns_device) {
+        kvg_dev_close(&placement->device);
+    }
+    kvg_free(placement);
+}
+
+static void undo(KvgSetup *setup)
+{
+    PlaceState *state = setup->state;
+    kvg_placement_free(state->placement);
+    state->placement = NULL;
+}
+
+/* ---- the calls */
+
+KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement,
+                          KvgSetup **setup)
+{
+    PlaceState *state;
+
+    if (grid == NULL || config == NULL || config->plan.layers == NULL || options == NULL || placement == NULL || setup == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_place needs a grid, a loaded config, options, and places for what it makes");
+    }
+    KVG_TRY(kvg_grid_usable(grid));
+    KVG_TRY(kvg_setup_new(grid, "kvg_place", sizeof *state, setup));
+    (*setup)->run = run;
+    (*setup)->undo = undo;
+    state = (*setup)->state;
+    state->target = placement;
+    /* A rank that cannot take part still walks the phases, so that the others learn of it instead of waiting. */
+    state->local = check_options(grid, config, options);
+    if (state->local == KVG_OK) {
+        state->local = make(grid, config, options, &state->placement);
+    }
+    if (state->local != KVG_OK) {
+        snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_place(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement)
+{
+    KvgSetup *setup = NULL;
+    return kvg_setup_finish(kvg_place_start(grid, config, options, placement, &setup), setup);
+}

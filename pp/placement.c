@@ -1,0 +1,91 @@
+/* Placement: looking at what was placed, counting it, ending it. */
+#include "pp/internal.h"
+
+const KvGridPlan *kvg_placement_plan(const KvgPlacement *placement)
+{
+    return &placement->plan;
+}
+
+void kvg_placement_layers(const KvgPlacement *placement, uint32_t *lo, uint32_t *hi)
+{
+    *lo = placement->lo;
+    *hi = placement->hi;
+}
+
+const KvPlaneView *kvg_placement_view(const KvgPlacement *placement, uint32_t il)
+{
+    const KvPlaneView *view = kvg_store_view(placement->store, il);
+
+    if (view == NULL) {
+        kvg_fail(KVG_EINVAL, "layer %u has no K/V rows on rank %d, whose layers are [%u, %u)", il, placement->grid->rank, placement->lo,
+                 placement->hi);
+    }
+    return view;
+}
+
+void kvg_placement_ledger(const KvgPlacement *placement, KvgLedger *ledger)
+{
+    const KvGridPlan *plan = &placement->plan;
+
+    *ledger = (KvgLedger){ .size = sizeof *ledger, .class_count = plan->class_count, .slots_total = placement->options.max_sequences,
+                           .slots_free = placement->free_count, .max_ctx = plan->max_ctx };
+    for (uint32_t c = 0; c < plan->class_count; c++) {
+        ledger->classes[c] = plan->classes[c];
+        ledger->units_free[c] = kvg_store_units_free(placement->store, c);
+    }
+}
+
+KvgStatus kvg_layer_counts(const KvgPlacement *placement, uint32_t il, KvEncodeCounts *counts)
+{
+    const KvPlaneView *view = kvg_placement_view(placement, il);
+
+    if (view == NULL) {
+        return KVG_EINVAL;
+    }
+    *counts = kvg_store_counts(placement->store, view->layer);
+    return KVG_OK;
+}
+
+KvgStatus kvg_stats(const KvgPlacement *placement, KvgStats *stats)
+{
+    KvStoreBytes bytes;
+
+    if (placement == NULL || stats == NULL || stats->size != sizeof *stats) {
+        return kvg_fail(KVG_EINVAL, "kvg_stats needs a placement and a KvgStats whose size is set");
+    }
+    *stats = placement->stats;
+    stats->size = sizeof *stats;
+    bytes = kvg_store_bytes(placement->store);
+    stats->booked_bytes = bytes.booked;
+    stats->taken_bytes = bytes.taken;
+    for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
+        if (placement->sequences[i].open) {
+            stats->sequences_open++;
+            stats->content_bytes += kvg_kv_cache_content_bytes(&placement->sequences[i].cache);
+        }
+    }
+    for (uint32_t il = placement->lo; il < placement->hi; il++) {
+        const KvPlaneView *view = kvg_store_view(placement->store, il);
+        if (view != NULL && view->owns) {
+            KvEncodeCounts counts = kvg_store_counts(placement->store, il);
+            stats->nonfinite += counts.nonfinite;
+            stats->saturated += counts.saturated;
+        }
+    }
+    return KVG_OK;
+}
+
+void kvg_placement_destroy(KvgPlacement *placement)
+{
+    if (placement == NULL) {
+        return;
+    }
+    KVG_ASSERT(placement->batches == 0);
+    for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
+        if (placement->sequences[i].open) {
+            kvg_sequence_drop(&placement->sequences[i], NULL);
+        }
+    }
+    placement->grid->placement = NULL;
+    kvg_placement_free(placement);
+}

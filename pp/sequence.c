@@ -1,0 +1,207 @@
+/* Sequence: posted calls. Each checks agreed state, changes all classes or none, and is mixed into the running digest with its answer. */
+#include "pp/internal.h"
+
+#include <string.h>
+
+int kvg_sequence_in_step(const KvgSequence *sequence)
+{
+    const KvgStep *step;
+
+    if (sequence->last_step == 0 || sequence->last_step <= sequence->placement->decided) {
+        return 0;
+    }
+    step = kvg_step_at(sequence->placement, sequence->last_step);
+    if (step->number != sequence->last_step || step->state == KVG_STEP_DECIDED) {
+        return 0;
+    }
+    return step->state == KVG_STEP_BEGUN ? 1 : 2;
+}
+
+static KvgStatus check_open(const KvgSequence *sequence)
+{
+    if (sequence == NULL || !sequence->open) {
+        return kvg_fail(KVG_ESTALE, "the sequence is closed; open it again and use the new handle");
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_sequence_settle_last(KvgSequence *sequence)
+{
+    KVG_TRY(check_open(sequence));
+    KVG_TRY(kvg_grid_usable(sequence->placement->grid));
+    if (kvg_sequence_in_step(sequence) == 1) {
+        return kvg_fail(KVG_EBUSY, "sequence %llu is in step %llu, which is begun and not posted", (unsigned long long)sequence->id,
+                        (unsigned long long)sequence->last_step);
+    }
+    if (kvg_sequence_in_step(sequence) == 2) {
+        KVG_TRY(kvg_step_await(kvg_step_at(sequence->placement, sequence->last_step)));
+        KVG_TRY(kvg_grid_usable(sequence->placement->grid));
+    }
+    kvg_kv_cache_release_behind(&sequence->cache);
+    return KVG_OK;
+}
+
+/* ---- open and close */
+
+static KvgStatus check_id(const KvgPlacement *placement, uint64_t id)
+{
+    for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
+        if (placement->sequences[i].open && placement->sequences[i].id == id) {
+            return kvg_fail(KVG_EINVAL, "a sequence with id %llu is open already; ids are unique among open sequences", (unsigned long long)id);
+        }
+    }
+    if (placement->free_count == 0) {
+        return kvg_fail(KVG_EBUSY, "all %u sequences (max_sequences) are open; close one first", placement->options.max_sequences);
+    }
+    return KVG_OK;
+}
+
+static KvgSequence *take_slot(KvgPlacement *placement, uint64_t id)
+{
+    uint32_t     slot = placement->free_slots[--placement->free_count];
+    KvgSequence *sequence = &placement->sequences[slot];
+
+    memset(sequence, 0, sizeof *sequence);
+    sequence->placement = placement;
+    sequence->id = id;
+    sequence->open = 1;
+    sequence->generation = (uint64_t)placement->grid->epoch << 32;
+    kvg_kv_cache_open(placement->store, slot, ++placement->serial, &sequence->cache);
+    return sequence;
+}
+
+void kvg_sequence_drop(KvgSequence *sequence, KvgStream stream)
+{
+    KvgPlacement *placement = sequence->placement;
+
+    if (kvg_sequence_in_step(sequence) != 0) {
+        kvg_step_at(placement, sequence->last_step)->entries[sequence->entry].sequence = NULL; /* the step goes on without it */
+    } else if (sequence->last_step != 0 && kvg_step_at(placement, sequence->last_step)->number == sequence->last_step) {
+        kvg_step_at(placement, sequence->last_step)->entries[sequence->entry].sequence = NULL; /* nothing is left to free behind it */
+    }
+    kvg_kv_cache_close(&sequence->cache, stream);
+    sequence->open = 0;
+    placement->free_slots[placement->free_count++] = sequence->cache.slot;
+}
+
+/* Only a lack of memory on this rank alone is let pass: the sequence is open, its units are counted, and its next step votes no if the
+ * rows still cannot be had. Everything else is the same on every rank. */
+static int refused_for_all(KvgStatus status)
+{
+    return status != KVG_OK && status != KVG_ENOMEM && status != KVG_EDEVICE;
+}
+
+KvgStatus kvg_sequence_open(KvgPlacement *placement, uint64_t id, uint64_t rows, KvgSequence **sequence_p)
+{
+    KvgSequence *sequence = NULL;
+    KvgStatus    status;
+
+    if (placement == NULL || sequence_p == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_sequence_open needs a placement and a place for the sequence");
+    }
+    KVG_TRY(kvg_grid_usable(placement->grid));
+    status = check_id(placement, id);
+    if (status == KVG_OK) {
+        sequence = take_slot(placement, id);
+        status = kvg_kv_cache_book(&sequence->cache, rows);
+        sequence->counted_growth = rows > 0;
+        if (refused_for_all(status)) {
+            kvg_sequence_drop(sequence, NULL);
+        } else {
+            status = KVG_OK;
+        }
+    }
+    kvg_grid_posted(placement->grid, "open", id, rows, status);
+    placement->stats.refusals[status] += status != KVG_OK;
+    if (status == KVG_OK) {
+        *sequence_p = sequence;
+    }
+    return status;
+}
+
+KvgStatus kvg_sequence_close(KvgSequence *sequence, KvgStream stream)
+{
+    KVG_TRY(check_open(sequence));
+    kvg_grid_posted(sequence->placement->grid, "close", sequence->id, 0, KVG_OK);
+    kvg_sequence_drop(sequence, stream);
+    return KVG_OK;
+}
+
+/* ---- booking, cutting, giving back */
+
+static KvgStatus posted(KvgSequence *sequence, const char *call, uint64_t value, KvgStatus status)
+{
+    if (status == KVG_ENOMEM || status == KVG_EDEVICE) {
+        status = KVG_OK; /* this rank alone: voted on by the next step */
+    }
+    kvg_grid_posted(sequence->placement->grid, call, sequence->id, value, status);
+    return status;
+}
+
+KvgStatus kvg_sequence_book(KvgSequence *sequence, uint64_t rows)
+{
+    uint64_t  had;
+    KvgStatus status;
+
+    KVG_TRY(kvg_sequence_settle_last(sequence));
+    had = kvg_store_end(sequence->placement->store, 0, sequence->cache.slot);
+    status = posted(sequence, "book", rows, kvg_kv_cache_book(&sequence->cache, rows));
+    sequence->placement->stats.grows += kvg_store_end(sequence->placement->store, 0, sequence->cache.slot) > had;
+    return status;
+}
+
+KvgStatus kvg_sequence_rewind(KvgSequence *sequence, uint64_t rows)
+{
+    KVG_TRY(kvg_sequence_settle_last(sequence));
+    return posted(sequence, "rewind", rows, kvg_kv_cache_rewind_to(&sequence->cache, rows, NULL));
+}
+
+KvgStatus kvg_sequence_trim(KvgSequence *sequence)
+{
+    KVG_TRY(kvg_sequence_settle_last(sequence));
+    return posted(sequence, "trim", 0, kvg_kv_cache_trim(&sequence->cache));
+}
+
+KvgStatus kvg_sequence_fork(KvgSequence *sequence, uint64_t rows, uint64_t id, KvgSequence **fork)
+{
+    KvgSequence *child = NULL;
+    KvgStatus    status;
+
+    if (fork == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_sequence_fork needs a place for the new sequence");
+    }
+    KVG_TRY(kvg_sequence_settle_last(sequence));
+    status = check_id(sequence->placement, id);
+    if (status == KVG_OK) {
+        child = take_slot(sequence->placement, id);
+        status = kvg_kv_cache_fork(&sequence->cache, rows, &child->cache, NULL);
+        child->counted_growth = 1;
+        if (status != KVG_OK) {
+            kvg_sequence_drop(child, NULL);
+        }
+    }
+    if (status == KVG_ENOMEM || status == KVG_EDEVICE) {
+        /* Flat planes could not be copied here: the others have the fork, this rank cannot. */
+        return kvg_grid_fail(sequence->placement->grid, KVG_ELAYOUT, "rank %d could not copy the rows of a fork: %s",
+                             sequence->placement->grid->rank, kvg_last_error());
+    }
+    kvg_grid_posted(sequence->placement->grid, "fork", sequence->id ^ kvg_mix64(id), rows, status);
+    if (status == KVG_OK) {
+        *fork = child;
+    }
+    return status;
+}
+
+KvgStatus kvg_sequence_restore(KvgSequence *sequence, uint64_t rows, uint64_t first_row)
+{
+    KVG_TRY(check_open(sequence));
+    return kvg_fail(KVG_ENOTSUP, "restoring rows [%llu, %llu) of sequence %llu from elsewhere is not served yet; recompute them",
+                    (unsigned long long)first_row, (unsigned long long)rows, (unsigned long long)sequence->id);
+}
+
+KvgStatus kvg_sequence_taint(KvgSequence *sequence)
+{
+    KVG_TRY(check_open(sequence));
+    sequence->taint_pending = !sequence->cache.tainted;
+    return KVG_OK;
+}

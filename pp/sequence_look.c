@@ -1,0 +1,91 @@
+/* Sequence, looking: local calls that change nothing. */
+#include "pp/internal.h"
+
+#include <kvgrid/ring.h>
+
+static KvgStatus check(const KvgSequence *sequence)
+{
+    if (sequence == NULL || !sequence->open) {
+        return kvg_fail(KVG_ESTALE, "the sequence is closed");
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_sequence_info(const KvgSequence *sequence, KvgSequenceInfo *info)
+{
+    KVG_TRY(check(sequence));
+    if (info == NULL || info->size != sizeof *info) {
+        return kvg_fail(KVG_EINVAL, "kvg_sequence_info needs a KvgSequenceInfo whose size is set");
+    }
+    const KvCache *cache = &sequence->cache;
+    uint64_t       booked = UINT64_MAX;
+    for (uint32_t c = 0; c < cache->class_count; c++) {
+        uint64_t rows = (uint64_t)kvg_store_end(cache->store, c, cache->slot) * KVG_CHUNK_ROWS;
+        booked = rows < booked ? rows : booked;
+    }
+    *info = (KvgSequenceInfo){ .size = sizeof *info, .id = sequence->id, .rows = cache->pos, .rows_staged = kvg_kv_cache_staged(cache),
+                               .rows_booked = booked < cache->max_ctx ? booked : cache->max_ctx, .generation = sequence->generation,
+                               .slot = cache->slot, .tainted = cache->tainted || sequence->taint_pending,
+                               .in_step = kvg_sequence_in_step(sequence) };
+    return KVG_OK;
+}
+
+/* Rows [row, row+rows) of layer `il` are held here and committed or staged. */
+static KvgStatus check_rows(const KvgSequence *sequence, uint32_t il, uint32_t plane, uint64_t row, uint64_t rows, const KvPlaneView **view_p)
+{
+    KVG_TRY(check(sequence));
+    const KvCache     *cache = &sequence->cache;
+    const KvPlaneView *view = kvg_placement_view(sequence->placement, il);
+    if (view == NULL) {
+        return KVG_EINVAL;
+    }
+    if (cache->tainted) {
+        return kvg_fail(KVG_ETAINTED, "sequence %llu is tainted: its rows are not provably intact; close it", (unsigned long long)sequence->id);
+    }
+    if (plane > KVG_PLANE_V || row + rows < row || row + rows > kvg_kv_cache_staged(cache)) {
+        return kvg_fail(KVG_EINVAL, "rows [%llu, %llu) of plane %u: K is 0, V is 1, and sequence %llu has %llu rows", (unsigned long long)row,
+                        (unsigned long long)(row + rows), plane, (unsigned long long)sequence->id,
+                        (unsigned long long)kvg_kv_cache_staged(cache));
+    }
+    if (row < view->base_row[cache->slot]) {
+        return kvg_fail(KVG_ELAPPED, "row %llu of layer %u fell behind the window: rows from %u on are held", (unsigned long long)row, il,
+                        view->base_row[cache->slot]);
+    }
+    *view_p = view;
+    return KVG_OK;
+}
+
+KvgStatus kvg_sequence_read(const KvgSequence *sequence, uint32_t il, uint32_t plane, uint64_t row, uint32_t rows, float *target)
+{
+    const KvPlaneView *view;
+
+    KVG_TRY(check_rows(sequence, il, plane, row, rows, &view));
+    return kvg_store_read(sequence->cache.store, view->layer, plane, sequence->cache.slot, row, rows, target);
+}
+
+uint8_t *kvg_sequence_row(const KvgSequence *sequence, uint32_t il, uint32_t plane, uint32_t head, uint64_t row)
+{
+    const KvPlaneView *view;
+
+    if (check_rows(sequence, il, plane, row, 1, &view) != KVG_OK) {
+        return NULL;
+    }
+    if (head >= view->heads) {
+        kvg_fail(KVG_EINVAL, "head %u: layer %u has %u heads on this rank", head, il, view->heads);
+        return NULL;
+    }
+    return kvg_plane_row(view, plane == KVG_PLANE_K ? &view->k : &view->v, sequence->cache.slot, head, row);
+}
+
+KvgStatus kvg_sequence_leaves(const KvgSequence *sequence, KvLeaf *leaves, size_t capacity, size_t *count)
+{
+    KVG_TRY(check(sequence));
+    *count = kvg_kv_cache_leaf_count(&sequence->cache);
+    if (capacity == 0) {
+        return KVG_OK;
+    }
+    if (capacity < *count) {
+        return kvg_fail(KVG_EINVAL, "room for %zu leaves is too little: sequence %llu has %zu here", capacity, (unsigned long long)sequence->id, *count);
+    }
+    return kvg_kv_cache_leaves(&sequence->cache, leaves);
+}

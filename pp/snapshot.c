@@ -1,0 +1,59 @@
+/* Snapshot: what a sequence can be taken back to. For K/V rows that is lengths: rows past them are overwritten in place. */
+#include "pp/internal.h"
+
+KvgStatus kvg_sequence_snapshot_into(KvgSequence *sequence, KvgSnapshot *snapshot)
+{
+    if (snapshot == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_sequence_snapshot_into needs a snapshot that kvg_sequence_snapshot made");
+    }
+    KVG_TRY(kvg_sequence_settle_last(sequence));
+    if (sequence->cache.tainted) {
+        return kvg_fail(KVG_ETAINTED, "sequence %llu is tainted; close it", (unsigned long long)sequence->id);
+    }
+    kvg_kv_cache_snapshot(&sequence->cache, &snapshot->cache);
+    snapshot->sequence = sequence;
+    return KVG_OK;
+}
+
+KvgStatus kvg_sequence_snapshot(KvgSequence *sequence, KvgSnapshot **snapshot_p)
+{
+    void     *memory = NULL;
+    KvgStatus status;
+
+    if (snapshot_p == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_sequence_snapshot needs a place for the snapshot");
+    }
+    KVG_TRY(kvg_calloc(1, sizeof(KvgSnapshot), "a snapshot", &memory));
+    status = kvg_sequence_snapshot_into(sequence, memory);
+    if (status != KVG_OK) {
+        kvg_free(memory);
+        return status;
+    }
+    *snapshot_p = memory;
+    return KVG_OK;
+}
+
+void kvg_snapshot_free(KvgSnapshot *snapshot)
+{
+    kvg_free(snapshot);
+}
+
+int kvg_sequence_can_rollback(const KvgSequence *sequence, const KvgSnapshot *snapshot, uint64_t accept)
+{
+    return sequence != NULL && snapshot != NULL && sequence->open && snapshot->sequence == sequence &&
+           kvg_sequence_in_step(sequence) == 0 && !sequence->taint_pending &&
+           kvg_kv_cache_can_rollback(&sequence->cache, &snapshot->cache, accept);
+}
+
+KvgStatus kvg_sequence_rollback(KvgSequence *sequence, const KvgSnapshot *snapshot, uint64_t accept)
+{
+    KvgStatus status;
+
+    if (snapshot == NULL || snapshot->sequence != sequence) {
+        return kvg_fail(KVG_ESTALE, "the snapshot is another sequence's, or there is none");
+    }
+    KVG_TRY(kvg_sequence_settle_last(sequence));
+    status = kvg_kv_cache_rollback(&sequence->cache, &snapshot->cache, accept, NULL);
+    kvg_grid_posted(sequence->placement->grid, "rollback", sequence->id, snapshot->cache.pos + accept, status);
+    return status;
+}

@@ -1,0 +1,254 @@
+/* Step, first half: what a step covers is planned here and changes no committed state. */
+#include "pp/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what must be over first */
+
+/* Steps up to m-W are decided; one that this rank has not even posted can never be. */
+static KvgStatus await_window(KvgPlacement *placement)
+{
+    uint64_t next = placement->begun + 1, window = placement->grid->window;
+
+    while (placement->decided + window < next) {
+        KvgStep *step = kvg_step_at(placement, placement->decided + 1);
+        if (step->state == KVG_STEP_BEGUN) {
+            return kvg_fail(KVG_EBUSY, "%llu steps are undecided and step %llu is begun and not posted here; post it before another begins",
+                            (unsigned long long)window, (unsigned long long)step->number);
+        }
+        KVG_TRY(kvg_step_await(step));
+    }
+    return KVG_OK;
+}
+
+static KvgStatus await_named(KvgBatch *batch, const uint32_t *rows_per_slot)
+{
+    for (uint32_t slot = 0; slot < batch->slots; slot++) {
+        KvgSequence *sequence = kvg_batch_at(batch, slot);
+        if (rows_per_slot[slot] == 0) {
+            continue;
+        }
+        if (sequence == NULL) {
+            return kvg_fail(KVG_EINVAL, "place %u of the batch is asked for %u rows and holds no open sequence; kvg_batch_set one or ask for 0", slot,
+                            rows_per_slot[slot]);
+        }
+        if (kvg_sequence_in_step(sequence) == 2) {
+            KVG_TRY(kvg_step_await(kvg_step_at(batch->placement, sequence->last_step)));
+        }
+    }
+    return KVG_OK;
+}
+
+/* Frees what fell behind windows, at the moment that all ranks share: in steps up to m-W, and in the named sequences. A sequence that a later
+ * step has named since was freed by that step's begin. */
+static void release_behind(KvgPlacement *placement, const KvgBatch *batch, const uint32_t *rows_per_slot)
+{
+    uint64_t window = placement->grid->window;
+    uint64_t upto = placement->begun + 1 > window ? placement->begun + 1 - window : 0;
+
+    for (; placement->released < upto; placement->released++) {
+        KvgStep *step = kvg_step_at(placement, placement->released + 1);
+        for (uint32_t i = 0; step->number == placement->released + 1 && i < step->count; i++) {
+            KvgSequence *sequence = step->entries[i].sequence;
+            if (sequence != NULL && sequence->last_step == step->number) {
+                kvg_kv_cache_release_behind(&sequence->cache);
+            }
+        }
+    }
+    for (uint32_t slot = 0; slot < batch->slots; slot++) {
+        if (rows_per_slot[slot] > 0 && kvg_sequence_in_step(batch->sequence[slot]) == 0) {
+            kvg_kv_cache_release_behind(&batch->sequence[slot]->cache);
+        }
+    }
+}
+
+/* ---- planning one sequence */
+
+static int is_local(KvgStatus status)
+{
+    return status == KVG_ENOMEM || status == KVG_EDEVICE;
+}
+
+static void fail_here(KvgStep *step, KvgStatus status)
+{
+    if (step->local == KVG_OK) {
+        step->local = status;
+        snprintf(step->local_why, sizeof step->local_why, "%s", kvg_last_error());
+    }
+}
+
+/* Rows of windowed classes that one step may stage while a ring is on. */
+static KvgStatus check_chunk(const KvgPlacement *placement, uint64_t staged)
+{
+    uint32_t chunk = placement->plan.prefill_chunk_max;
+
+    for (uint32_t c = 0; staged > chunk && c < placement->plan.class_count; c++) {
+        if (placement->plan.classes[c].ring) {
+            return kvg_fail(KVG_ENOFIT, "%llu rows in one step: a model with windowed layers takes at most %u (prefill_chunk_max) while rings "
+                            "are on; split the prompt over several steps", (unsigned long long)staged, chunk);
+        }
+    }
+    return KVG_OK;
+}
+
+/* Stages `rows` rows. Refusals follow from agreed state; a failure of this rank alone stages nothing here and is voted. */
+static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint64_t staged_before, uint32_t rows)
+{
+    KvgPlacement *placement = step->placement;
+    KvCache      *cache = &sequence->cache;
+    uint64_t      had = kvg_store_end(placement->store, 0, cache->slot);
+    KvgStatus     status;
+
+    KVG_TRY(check_chunk(placement, staged_before + rows));
+    status = kvg_kv_cache_append(cache, rows, NULL);
+    if (is_local(status)) {
+        fail_here(step, status);
+        return KVG_OK;
+    }
+    KVG_TRY(status);
+    placement->stats.grows += sequence->counted_growth && kvg_store_end(placement->store, 0, cache->slot) > had;
+    sequence->counted_growth = 1;
+    return KVG_OK;
+}
+
+static KvgStatus open_entry(KvgStep *step, KvgSequence *sequence, uint32_t slot, uint32_t rows)
+{
+    KvStepEntry *entry = &step->entries[step->count];
+    KvCache     *cache = &sequence->cache;
+    KvgStatus    status;
+
+    if (kvg_sequence_in_step(sequence) != 0 || sequence->named_in == step->number) {
+        return kvg_fail(KVG_EBUSY, "sequence %llu is named twice, or its last step is begun and not posted; post that first",
+                        (unsigned long long)sequence->id);
+    }
+    KVG_TRY(kvg_kv_cache_begin(cache));
+    status = stage(step, sequence, 0, rows);
+    if (status != KVG_OK) {
+        kvg_kv_cache_finalize(cache, 0); /* nothing was staged: the transaction ends as if it had not begun */
+        return status;
+    }
+    *entry = (KvStepEntry){ .sequence = sequence, .id = sequence->id, .generation = ++sequence->generation,
+                            .base_rows = cache->pos, .staged = rows, .slot = slot };
+    sequence->last_step = step->number;
+    sequence->named_in = step->number;
+    sequence->entry = step->count++;
+    step->any_taint |= sequence->taint_pending;
+    return KVG_OK;
+}
+
+static void refuse(KvgStep *step, uint32_t slot, KvgStatus status)
+{
+    step->refusal[slot] = (uint8_t)status;
+    step->rows[slot] = 0;
+    step->placement->stats.refusals[status]++;
+}
+
+static void plan_entries(KvgStep *step, KvgBatch *batch, const uint32_t *rows_per_slot)
+{
+    for (uint32_t slot = 0; slot < batch->slots; slot++) {
+        uint32_t  rows = rows_per_slot[slot];
+        KvgStatus status;
+        if (rows == 0) {
+            continue;
+        }
+        step->rows[slot] = rows;
+        status = open_entry(step, batch->sequence[slot], slot, rows);
+        if (status != KVG_OK) {
+            refuse(step, slot, status);
+        }
+    }
+}
+
+/* ---- the calls */
+
+static KvgStep *take_place(KvgPlacement *placement, KvgBatch *batch)
+{
+    KvgStep *step = kvg_step_at(placement, placement->begun + 1);
+
+    KVG_ASSERT(step->state == KVG_STEP_FREE || step->state == KVG_STEP_DECIDED);
+    step->number = ++placement->begun;
+    step->state = KVG_STEP_BEGUN;
+    step->batch = batch;
+    step->slots = batch->slots;
+    step->count = 0;
+    step->local = KVG_OK;
+    step->any_taint = 0;
+    step->running = placement->grid->running;
+    memset(step->rows, 0, batch->slots * sizeof *step->rows);
+    memset(step->refusal, 0, batch->slots * sizeof *step->refusal);
+    memset(step->accepted, 0, batch->slots * sizeof *step->accepted);
+    return step;
+}
+
+static KvgStatus flush(KvgStep *step)
+{
+    KvgStatus status = kvg_store_flush(step->placement->store, NULL);
+    if (status != KVG_OK) {
+        fail_here(step, status);
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep **step_p)
+{
+    KvgPlacement *placement;
+    KvgStep      *step;
+
+    if (batch == NULL || rows_per_slot == NULL || step_p == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_step_begin needs a batch, rows for each of its places, and a place for the step");
+    }
+    placement = batch->placement;
+    KVG_TRY(kvg_grid_usable(placement->grid));
+    if (batch->open_step != NULL) {
+        return kvg_fail(KVG_EBUSY, "step %llu of this batch is begun and not posted; post it before another begins",
+                        (unsigned long long)batch->open_step->number);
+    }
+    KVG_TRY(await_window(placement));
+    KVG_TRY(await_named(batch, rows_per_slot));
+    KVG_TRY(kvg_grid_usable(placement->grid)); /* a decision may have found that posted calls went apart */
+    release_behind(placement, batch, rows_per_slot);
+    step = take_place(placement, batch);
+    plan_entries(step, batch, rows_per_slot);
+    batch->open_step = step;
+    *step_p = step;
+    return flush(step);
+}
+
+KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
+{
+    if (step == NULL || rows_per_slot == NULL || step->state != KVG_STEP_BEGUN) {
+        return kvg_fail(KVG_ESTALE, "only a step that is begun and not posted can be extended");
+    }
+    memset(step->rows, 0, step->slots * sizeof *step->rows);
+    for (uint32_t slot = 0; slot < step->slots; slot++) { /* places that take no part in the step cannot join it */
+        step->refusal[slot] = rows_per_slot[slot] > 0 ? KVG_EINVAL : KVG_OK;
+    }
+    for (uint32_t i = 0; i < step->count; i++) {
+        KvStepEntry *entry = &step->entries[i];
+        uint32_t     rows = rows_per_slot[entry->slot];
+        KvgStatus    status;
+        if (rows == 0 || entry->sequence == NULL) {
+            continue;
+        }
+        status = rows > UINT32_MAX - entry->staged ? kvg_fail(KVG_EOVERFLOW, "more than 2^32 rows in one step") :
+                                                     stage(step, entry->sequence, entry->staged, rows);
+        if (status != KVG_OK) {
+            refuse(step, entry->slot, status);
+            continue;
+        }
+        step->refusal[entry->slot] = KVG_OK;
+        step->rows[entry->slot] = rows;
+        entry->staged += rows;
+    }
+    return flush(step);
+}
+
+const uint32_t *kvg_step_rows(const KvgStep *step) { return step->rows; }
+
+KvgStatus kvg_step_refusal(const KvgStep *step, uint32_t slot)
+{
+    return slot < step->slots ? (KvgStatus)step->refusal[slot] : kvg_fail(KVG_EINVAL, "place %u of a step of %u places", slot, step->slots);
+}
+
+uint64_t kvg_step_number(const KvgStep *step) { return step->number; }

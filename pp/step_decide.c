@@ -1,0 +1,337 @@
+/* Step, second half: when every rank's record is here, one pure function decides, and what it says is published or rolled back.
+ *
+ *   FREE --begin--> BEGUN --post--> POSTED --all records, decide--> DECIDED --begin of step +2W--> BEGUN
+ *                                      |  targets disagree             ^
+ *                                      +----------> COMPARING ---------+   running digests are compared, off the fast path
+ *   POSTED stays POSTED in doubt: only kvg_grid_settle moves it on. */
+#include "pp/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A rank may die with its record on the wire while another connection reports the death first. */
+#define RECORD_GRACE_NS (50u * 1000u * 1000u)
+/* A rank that gives signs of life and never posts is a bug in the caller's program: this many deadlines end the wait. */
+#define LIVELY_DEADLINES 20u
+
+/* ---- ending a step */
+
+static void set_outcome(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
+{
+    KvgPlacement *placement = step->placement;
+
+    step->outcome = (KvgOutcome){ .size = sizeof(KvgOutcome), .step = step->number, .kind = kind, .status = status, .rank = -1,
+                                  .rank_b = -1, .field = "", .accepted = step->accepted, .replay = step->replay };
+    placement->stats.steps++;
+    placement->stats.commits += kind == KVG_OUTCOME_PUBLISHED;
+    placement->stats.rollbacks += kind != KVG_OUTCOME_PUBLISHED;
+}
+
+static void decided(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
+{
+    set_outcome(step, kind, status);
+    step->state = KVG_STEP_DECIDED;
+    kvg_steps_advance(step->placement);
+}
+
+void kvg_step_publish(KvgStep *step, const uint16_t *stored)
+{
+    for (uint32_t i = 0; i < step->count; i++) {
+        KvStepEntry *entry = &step->entries[i];
+        uint32_t     rows = stored[i] == KVG_VOTE_ACCEPTED_ALL ? entry->staged : stored[i];
+        KVG_ASSERT(rows <= entry->staged);
+        step->accepted[entry->slot] = rows;
+        if (entry->sequence != NULL) {
+            kvg_kv_cache_finalize(&entry->sequence->cache, rows);
+        }
+    }
+    step->why[0] = '\0';
+    decided(step, KVG_OUTCOME_PUBLISHED, KVG_OK);
+}
+
+static void undo_staged(KvgStep *step)
+{
+    for (uint32_t i = 0; i < step->count; i++) {
+        KvStepEntry *entry = &step->entries[i];
+        step->accepted[entry->slot] = 0;
+        if (entry->sequence != NULL) {
+            kvg_kv_cache_finalize(&entry->sequence->cache, 0);
+        }
+    }
+}
+
+void kvg_step_roll_back(KvgStep *step)
+{
+    undo_staged(step);
+    snprintf(step->why, sizeof step->why, "step %llu was undecided when the grid settled, and no survivor had published it: it was rolled back",
+             (unsigned long long)step->number);
+    if (step->state == KVG_STEP_BEGUN && step->batch != NULL) {
+        step->batch->open_step = NULL;
+    }
+    decided(step, KVG_OUTCOME_SETTLED_BACK, KVG_EREFUSED);
+    step->outcome.reason = KVG_EINDOUBT;
+}
+
+void kvg_steps_advance(KvgPlacement *placement)
+{
+    for (;;) {
+        const KvgStep *next = kvg_step_at(placement, placement->decided + 1);
+        if (next->number != placement->decided + 1 || next->state != KVG_STEP_DECIDED) {
+            return;
+        }
+        placement->decided++;
+    }
+}
+
+/* ---- what the vote says */
+
+static void taint_flagged(KvgStep *step, const KvVoteRecord *record)
+{
+    for (uint32_t i = 0; i < step->count && i < record->count; i++) {
+        KvgSequence *sequence = step->entries[i].sequence;
+        if (record->accepted_rows[i] != 0 && sequence != NULL) {
+            kvg_kv_cache_taint(&sequence->cache);
+            sequence->taint_pending = 0;
+        }
+    }
+}
+
+static void refused(KvgStep *step, const KvVoteOutcome *vote)
+{
+    int tainted = vote->status == KVG_ETAINTED;
+
+    undo_staged(step);
+    if (tainted) {
+        taint_flagged(step, step->placement->votes[vote->rank]);
+    }
+    if (vote->rank == step->placement->grid->rank) {
+        snprintf(step->why, sizeof step->why, "step %llu was refused by this rank (%d) with %s and rolled back everywhere: %s",
+                 (unsigned long long)step->number, vote->rank, kvg_status_name((KvgStatus)vote->status), step->local_why);
+    }
+    decided(step, tainted ? KVG_OUTCOME_TAINTED : KVG_OUTCOME_REFUSED, tainted ? KVG_ETAINTED : KVG_EREFUSED);
+    step->outcome.rank = vote->rank;
+    step->outcome.reason = (KvgStatus)vote->status;
+}
+
+static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
+{
+    KvgGrid *grid = step->placement->grid;
+
+    undo_staged(step);
+    set_outcome(step, KVG_OUTCOME_DISAGREE, KVG_ELAYOUT);
+    step->outcome.rank = vote->rank;
+    step->outcome.rank_b = vote->rank_b;
+    step->outcome.field = kvg_vote_field_name((KvVoteField)vote->field);
+    if (vote->field != KVG_VOTE_FIELD_TARGETS) {
+        step->state = KVG_STEP_DECIDED;
+        kvg_steps_advance(step->placement);
+        return KVG_OK;
+    }
+    /* Is it this step's targets that differ, or the posted calls before it? Every rank is here, so every rank sends. */
+    step->state = KVG_STEP_COMPARING;
+    return kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", NULL, &step->running, sizeof step->running,
+                            &step->running_gather);
+}
+
+static const uint16_t *passed_counts(const KvgPlacement *placement)
+{
+    for (int rank = 0; rank < placement->grid->ranks; rank++) {
+        if (placement->votes[rank]->accepted != 0) {
+            return placement->votes[rank]->accepted_rows;
+        }
+    }
+    KVG_ASSERT(!"the vote publishes only what some rank accepted");
+    return NULL;
+}
+
+static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
+{
+    KvgPlacement *placement = step->placement;
+    KvVoteOutcome vote;
+
+    for (int rank = 0; rank < placement->grid->ranks; rank++) {
+        placement->votes[rank] = slot->record[rank];
+    }
+    kvg_vote_decide(placement->votes, (uint32_t)placement->grid->ranks, placement->grid->tp, &vote);
+    if (vote.kind == KVG_VOTE_PUBLISH) {
+        kvg_step_publish(step, passed_counts(placement));
+        return KVG_OK;
+    }
+    kvg_vote_outcome_status(&vote, step->number, placement->votes);
+    snprintf(step->why, sizeof step->why, "%s", kvg_last_error());
+    if (vote.kind == KVG_VOTE_REFUSED) {
+        refused(step, &vote);
+        return KVG_OK;
+    }
+    if (vote.kind == KVG_VOTE_DISAGREE) {
+        return disagreed(step, &vote);
+    }
+    undo_staged(step);
+    decided(step, KVG_OUTCOME_UNACCEPTED, KVG_EINVAL);
+    return KVG_OK;
+}
+
+/* ---- comparing the running digests */
+
+static void compare_running(KvgStep *step)
+{
+    KvGather *gather = &step->running_gather;
+
+    for (int rank = 0; rank < step->placement->grid->ranks; rank++) {
+        uint64_t running = 0;
+        memcpy(&running, gather->body[rank], gather->bytes[rank] < sizeof running ? gather->bytes[rank] : sizeof running);
+        if (running != *(const uint64_t *)gather->body[0]) {
+            kvg_grid_fail(step->placement->grid, KVG_ELAYOUT, "the posted calls (open, close, fork, rewind, ...) of rank 0 and rank %d went apart "
+                          "before step %llu; no rollback mends that: close the sequences and rebuild the grid", rank, (unsigned long long)step->number);
+            snprintf(step->why, sizeof step->why, "%s", step->placement->grid->why);
+            return;
+        }
+    }
+}
+
+static KvgStatus compare_progress(KvgStep *step)
+{
+    int       done = 0;
+    KvgStatus status = kvg_gather_test(&step->running_gather, &done);
+
+    if (status == KVG_OK && !done) {
+        return KVG_OK;
+    }
+    if (status == KVG_OK) {
+        compare_running(step);
+    } else {
+        kvg_grid_fail(step->placement->grid, KVG_EINDOUBT, "after step %llu disagreed about its targets: %s",
+                      (unsigned long long)step->number, kvg_last_error());
+    }
+    kvg_gather_free(&step->running_gather);
+    step->state = KVG_STEP_DECIDED;
+    kvg_steps_advance(step->placement);
+    return status;
+}
+
+/* ---- test and wait */
+
+KvgStatus kvg_step_progress(KvgStep *step, int *done)
+{
+    KvgPlacement *placement = step->placement;
+
+    *done = 0;
+    if (step->state == KVG_STEP_POSTED) {
+        KvRecordSlot *slot = kvg_records_slot(placement, step->number);
+        if (slot->arrived < (uint32_t)placement->grid->ranks) {
+            kvg_records_take(placement);
+        }
+        if (slot->arrived == (uint32_t)placement->grid->ranks) {
+            KVG_TRY(decide(step, slot));
+        }
+    }
+    if (step->state == KVG_STEP_COMPARING) {
+        KVG_TRY(compare_progress(step));
+    }
+    *done = step->state == KVG_STEP_DECIDED;
+    return KVG_OK;
+}
+
+static KvgStatus in_doubt(KvgStep *step, int rank, const char *why)
+{
+    return kvg_grid_fail(step->placement->grid, KVG_EINDOUBT, "step %llu is in doubt: rank %d's record is missing and %s; its rows are neither "
+                         "published nor rolled back until kvg_grid_settle", (unsigned long long)step->number, rank, why);
+}
+
+static KvgStatus check_rank(KvgStep *step, int rank, uint64_t now)
+{
+    KvgGrid *grid = step->placement->grid;
+    uint64_t sign = grid->liveness.ops->last_sign_ns(grid->liveness.self, rank);
+    uint64_t since = sign > step->posted_ns ? sign : step->posted_ns;
+    char     why[128];
+
+    if (kvg_grid_is_lost(grid, rank) && now > sign + RECORD_GRACE_NS) {
+        return in_doubt(step, rank, grid->liveness.ops->why(grid->liveness.self, rank));
+    }
+    if (now > since + grid->timeout_ns) {
+        snprintf(why, sizeof why, "it has been silent for %llu ms (KVGRID_TIMEOUT_MS %u)",
+                 (unsigned long long)((now - since) / 1000000u), grid->policy.timeout_ms);
+        return in_doubt(step, rank, why);
+    }
+    if (now > step->posted_ns + LIVELY_DEADLINES * grid->timeout_ns) {
+        return in_doubt(step, rank, "it is alive and has not posted for many deadlines: its program is elsewhere");
+    }
+    return KVG_OK;
+}
+
+/* The wait goes on, or the step is in doubt. */
+static KvgStatus check_missing(KvgStep *step)
+{
+    KvgPlacement *placement = step->placement;
+    KvRecordSlot *slot = kvg_records_slot(placement, step->number);
+    uint64_t      now = kvg_grid_now(placement->grid);
+
+    for (int rank = 0; rank < placement->grid->ranks; rank++) {
+        if (!slot->present[rank]) {
+            KVG_TRY(check_rank(step, rank, now));
+        }
+    }
+    return KVG_OK;
+}
+
+/* One look at the world for a step that could not be decided yet. */
+static KvgStatus look_around(KvgStep *step, int *done)
+{
+    KVG_TRY(kvg_grid_usable(step->placement->grid));
+    KVG_TRY(kvg_grid_turn(step->placement->grid));
+    KVG_TRY(kvg_step_progress(step, done));
+    return *done || step->state != KVG_STEP_POSTED ? KVG_OK : check_missing(step);
+}
+
+KvgStatus kvg_step_await(KvgStep *step)
+{
+    KvgGrid *grid = step->placement->grid;
+    int      done = 0;
+
+    KVG_TRY(kvg_step_progress(step, &done));
+    for (uint64_t rounds = 0; !done; rounds++) {
+        if (rounds % 16 == 0 || step->state == KVG_STEP_COMPARING) {
+            KVG_TRY(look_around(step, &done));
+        } else {
+            KVG_TRY(kvg_step_progress(step, &done));
+        }
+        if (!done) {
+            grid->comm.ops->relax(grid->comm.self, rounds);
+        }
+    }
+    return KVG_OK;
+}
+
+static KvgStatus deliver(const KvgStep *step, KvgOutcome *outcome)
+{
+    if (outcome != NULL) {
+        *outcome = step->outcome;
+    }
+    return step->outcome.status == KVG_OK ? KVG_OK : kvg_fail(step->outcome.status, "%s", step->why);
+}
+
+static KvgStatus check_posted(const KvgStep *step)
+{
+    if (step == NULL || step->state == KVG_STEP_FREE || step->state == KVG_STEP_BEGUN) {
+        return kvg_fail(KVG_EINVAL, "the step has not been posted: kvg_step_post it before asking for its outcome");
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_step_test(KvgStep *step, int *done, KvgOutcome *outcome)
+{
+    *done = 0;
+    KVG_TRY(check_posted(step));
+    KVG_TRY(kvg_step_progress(step, done));
+    if (!*done) {
+        KVG_TRY(look_around(step, done));
+    }
+    return *done ? deliver(step, outcome) : KVG_OK;
+}
+
+KvgStatus kvg_step_wait(KvgStep *step, KvgOutcome *outcome)
+{
+    KVG_TRY(check_posted(step));
+    KVG_TRY(kvg_step_await(step));
+    return deliver(step, outcome);
+}

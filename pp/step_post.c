@@ -1,0 +1,112 @@
+/* Step, the act of posting: one record says what this rank staged, and whether it is ready. */
+#include "pp/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t targets_digest(const KvgStep *step)
+{
+    uint64_t sum = step->running;
+
+    for (uint32_t i = 0; i < step->count; i++) {
+        const KvStepEntry *entry = &step->entries[i];
+        sum += kvg_mix_term(i, entry->id, entry->generation, entry->base_rows + entry->staged);
+    }
+    return kvg_digest_seal(sum);
+}
+
+static uint64_t layout_digest(const KvgStep *step)
+{
+    uint64_t sum = step->placement->layout_seed;
+
+    for (uint32_t i = 0; i < step->count; i++) {
+        if (step->entries[i].sequence != NULL) {
+            sum += kvg_kv_cache_layout_term(&step->entries[i].sequence->cache, i);
+        }
+    }
+    return kvg_digest_seal(sum);
+}
+
+/* Stores the counts this rank passes and digests them. EINVAL: a count that is more than was staged. */
+static KvgStatus pack_accepted(const KvgStep *step, const KvgCommit *commit, uint16_t *stored, uint64_t *digest)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < step->count; i++) {
+        const KvStepEntry *entry = &step->entries[i];
+        stored[i] = KVG_VOTE_ACCEPTED_ALL;
+        if (!commit->accept_all && commit->accepted[entry->slot] != entry->staged) {
+            KVG_TRY(kvg_vote_accepted_pack(commit->accepted[entry->slot], entry->staged, &stored[i]));
+        }
+        sum += kvg_mix_term(i, entry->id, entry->generation, stored[i]);
+    }
+    *digest = kvg_digest_seal(sum);
+    return KVG_OK;
+}
+
+static KvgStatus check_commit(const KvgStep *step, const KvgCommit *commit)
+{
+    if (step == NULL || step->state != KVG_STEP_BEGUN) {
+        return kvg_fail(KVG_ESTALE, "only a step that is begun and not posted can be posted");
+    }
+    if (commit == NULL || commit->size != sizeof *commit || (unsigned)commit->refuse >= KVG_STATUS_COUNT ||
+        (commit->accept_all && commit->accepted != NULL)) {
+        return kvg_fail(KVG_EINVAL, "kvg_step_post: start from KVG_COMMIT_INIT; give accepted counts or accept_all, not both; refuse is a status code");
+    }
+    return KVG_OK;
+}
+
+/* Which "no" this rank votes, if any. Taint says which sequences in the accepted counts' place. */
+static KvgStatus own_no(KvgStep *step, const KvgCommit *commit)
+{
+    if (step->any_taint) {
+        snprintf(step->local_why, sizeof step->local_why, "a sequence is tainted on this rank");
+        return KVG_ETAINTED;
+    }
+    if (step->local == KVG_OK && commit->refuse != KVG_OK) {
+        snprintf(step->local_why, sizeof step->local_why, "the engine refused with %s", kvg_status_name(commit->refuse));
+        step->local = commit->refuse;
+    }
+    return step->local;
+}
+
+static void mark_tainted(const KvgStep *step, uint16_t *stored)
+{
+    for (uint32_t i = 0; i < step->count; i++) {
+        const KvgSequence *sequence = step->entries[i].sequence;
+        stored[i] = sequence != NULL && sequence->taint_pending;
+    }
+}
+
+KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
+{
+    KVG_TRY(check_commit(step, commit));
+    KvgPlacement *placement = step->placement;
+    KvgGrid      *grid = placement->grid;
+    KvRecordSlot *slot = kvg_records_slot(placement, step->number);
+    KvVoteRecord *record = slot->record[grid->rank];
+    KvgStatus     no;
+
+    *record = (KvVoteRecord){ .step = step->number, .epoch = grid->epoch, .rank = (uint16_t)grid->rank,
+                              .user = commit->user_digest, .decided = placement->decided, .count = step->count };
+    if (commit->accept_all || commit->accepted != NULL) {
+        KVG_TRY(pack_accepted(step, commit, record->accepted_rows, &record->accepted));
+    }
+    no = own_no(step, commit);
+    if (no != KVG_OK) {
+        record->accepted = 0;
+        if (no == KVG_ETAINTED) {
+            mark_tainted(step, record->accepted_rows);
+        }
+    }
+    record->status = (int16_t)no;
+    record->targets = targets_digest(step);
+    record->layout = layout_digest(step);
+    kvg_records_own(placement, step->number);
+    step->state = KVG_STEP_POSTED;
+    step->posted_ns = grid->ranks > 1 ? kvg_grid_now(grid) : 0;
+    if (step->batch != NULL) {
+        step->batch->open_step = NULL;
+    }
+    return grid->ranks > 1 ? grid->comm.ops->post(grid->comm.self, record) : KVG_OK;
+}
