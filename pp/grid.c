@@ -33,7 +33,7 @@ static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
 static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, int ranks)
 {
     const KvgPolicy *policy = options->policy;
-    void            *lost_told = NULL;
+    void            *lost_told = NULL, *alive = NULL;
 
     grid->rank = rank;
     grid->ranks = ranks;
@@ -51,6 +51,8 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     grid->timeout_ns = (uint64_t)policy->timeout_ms * 1000000u;
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &lost_told));
     grid->lost_told = lost_told;
+    KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &alive));
+    grid->alive = memset(alive, 1, (size_t)ranks);
     return KVG_OK;
 }
 
@@ -96,6 +98,7 @@ static void free_grid(KvgGrid *grid)
         kvg_free(message);
     }
     kvg_free(grid->lost_told);
+    kvg_free(grid->alive);
     kvg_free(grid);
 }
 
@@ -206,6 +209,18 @@ KvgStatus kvg_grid_usable(const KvgGrid *grid)
         return KVG_OK;
     }
     return kvg_fail(grid->state == KVG_ELAYOUT ? KVG_ELAYOUT : KVG_EPEER, "%s", grid->why);
+}
+
+KvgStatus kvg_grid_whole(const KvgGrid *grid)
+{
+    KVG_TRY(kvg_grid_usable(grid));
+    for (int rank = 0; grid->lost_count > 0 && rank < grid->ranks; rank++) {
+        if (grid->lost_told[rank]) {
+            return kvg_fail(KVG_EPEER, "rank %d is gone (%s): no step can commit without it; settle the survivors", rank,
+                            grid->liveness.ops->why(grid->liveness.self, rank));
+        }
+    }
+    return KVG_OK;
 }
 
 KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...)

@@ -73,8 +73,9 @@ struct KvgSetup {
     KvgStatus   result;
     char        why[512];  /* the sentence of `result` */
     int         has_gather, has_next; /* `gather` is under way or has arrived; a phase started `next` */
-    uint8_t    *member;    /* who takes part; NULL: every rank */
+    uint8_t    *member;    /* who takes part; NULL: every rank that no settle has left out */
     KvMessageKind kind;
+    uint64_t    settle_tag;
     KvGather    gather, next;
     /* Runs one phase: reads `gather`, then starts the next one (kvg_setup_gather), or sets *done, or asks to be run again by neither. */
     KvgStatus (*run)(KvgSetup *setup, int *done);
@@ -111,9 +112,9 @@ struct KvgGrid {
     uint64_t     setup_tag;  /* set-up rounds so far */
     KvgStatus    state;      /* KVG_OK, EPEER, EINDOUBT, ELAYOUT */
     char         why[384];
+    uint8_t     *alive;      /* [ranks] 0: left out by a settle */
     uint8_t     *lost_told;  /* [ranks] */
     int          lost_count;
-    int          settled_out; /* a settle left ranks out: only reading and closing is left */
     void       (*on_lost)(void *user, int rank, const char *why);
     void        *user;
     KvMessage   *inbox, **inbox_tail;
@@ -211,8 +212,9 @@ struct KvgPlacement {
     KvgGrid       *grid;
     KvDev          device;
     int            owns_device;
+    ModelConfig    config;      /* a copy */
     KvGridPlan     plan;
-    KvgPlaceOptions options;    /* pointers in it are not kept */
+    KvgPlaceOptions options;    /* fence and layer_bytes are copies */
     KvStore       *store;
     uint32_t       lo, hi;      /* this rank's layers */
     uint64_t       layout_seed; /* of the record's layout field: formats and shard of this stage */
@@ -233,6 +235,12 @@ struct KvgPlacement {
     uint64_t       released;    /* what fell behind in steps up to this one has been freed */
     KvgStats       stats;
 };
+
+/* The plan that these bytes a rank [ranks] give; freed by kvg_grid_plan_free. */
+KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *state_bytes, KvGridPlan *plan);
+void      kvg_placement_free(KvgPlacement *placement);
+/* A rank is known lost: nothing that needs every rank can start. EPEER naming it. */
+KvgStatus kvg_grid_whole(const KvgGrid *grid);
 
 static inline KvgStep *kvg_step_at(KvgPlacement *placement, uint64_t number)
 {

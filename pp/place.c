@@ -4,6 +4,7 @@
  *   3 vote     when one rank could not, none has placed */
 #include "pp/internal.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -527,7 +528,7 @@ KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPla
     if (grid == NULL || config == NULL || config->plan.layers == NULL || options == NULL || placement == NULL || setup == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_place needs a grid, a loaded config, options, and places for what it makes");
     }
-    KVG_TRY(kvg_grid_usable(grid));
+    KVG_TRY(kvg_grid_whole(grid));
     KVG_TRY(kvg_setup_new(grid, "kvg_place", sizeof *state, setup));
     (*setup)->run = run;
     (*setup)->undo = undo;

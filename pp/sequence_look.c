@@ -57,7 +57,7 @@ static KvgStatus check_rows(const KvgSequence *sequence, uint32_t il, uint32_t p
 
 KvgStatus kvg_sequence_read(const KvgSequence *sequence, uint32_t il, uint32_t plane, uint64_t row, uint32_t rows, float *target)
 {
-    const KvPlaneView *view;
+    const KvPlaneView *view = NULL;
 
     KVG_TRY(check_rows(sequence, il, plane, row, rows, &view));
     return kvg_store_read(sequence->cache.store, view->layer, plane, sequence->cache.slot, row, rows, target);
@@ -65,7 +65,7 @@ KvgStatus kvg_sequence_read(const KvgSequence *sequence, uint32_t il, uint32_t p
 
 uint8_t *kvg_sequence_row(const KvgSequence *sequence, uint32_t il, uint32_t plane, uint32_t head, uint64_t row)
 {
-    const KvPlaneView *view;
+    const KvPlaneView *view = NULL;
 
     if (check_rows(sequence, il, plane, row, 1, &view) != KVG_OK) {
         return NULL;

@@ -24,11 +24,12 @@ KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, Kvg
 
 KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes)
 {
-    KvgGrid *grid = setup->grid;
+    KvgGrid       *grid = setup->grid;
     /* Settling counts by epoch: survivors may have made different numbers of set-up calls before the trouble. */
-    uint64_t tag = setup->kind == KVG_MESSAGE_SETTLE ? (uint64_t)setup->phase : ++grid->setup_tag;
+    uint64_t       tag = setup->kind == KVG_MESSAGE_SETTLE ? setup->settle_tag + (uint64_t)setup->phase : ++grid->setup_tag;
+    const uint8_t *member = setup->member != NULL ? setup->member : grid->alive;
 
-    KVG_TRY(kvg_gather_start(grid, setup->kind, tag, setup->what, setup->member, body, bytes, &setup->next));
+    KVG_TRY(kvg_gather_start(grid, setup->kind, tag, setup->what, member, body, bytes, &setup->next));
     setup->has_next = 1;
     return KVG_OK;
 }

@@ -199,7 +199,7 @@ KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep
         return kvg_fail(KVG_EINVAL, "kvg_step_begin needs a batch, rows for each of its places, and a place for the step");
     }
     placement = batch->placement;
-    KVG_TRY(kvg_grid_usable(placement->grid));
+    KVG_TRY(kvg_grid_whole(placement->grid));
     if (batch->open_step != NULL) {
         return kvg_fail(KVG_EBUSY, "step %llu of this batch is begun and not posted; post it before another begins",
                         (unsigned long long)batch->open_step->number);

@@ -277,7 +277,7 @@ static KvgStatus check_missing(KvgStep *step)
 /* One look at the world for a step that could not be decided yet. */
 static KvgStatus look_around(KvgStep *step, int *done)
 {
-    KVG_TRY(kvg_grid_usable(step->placement->grid));
+    KVG_TRY(kvg_grid_usable(step->placement->grid)); /* a lost rank alone is no reason: its record may have arrived */
     KVG_TRY(kvg_grid_turn(step->placement->grid));
     KVG_TRY(kvg_step_progress(step, done));
     return *done || step->state != KVG_STEP_POSTED ? KVG_OK : check_missing(step);

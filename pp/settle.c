@@ -1,0 +1,295 @@
+/* Settle: after a loss or a doubt, the survivors bring each other to one state (S7).
+ *
+ * A step is published only where every rank's record had arrived, so one survivor that published proves that all ranks were ready: then every
+ * survivor publishes, with the same counts. A step that no survivor published is rolled back. Ranks differ by at most 2W steps, which the
+ * ring of steps still remembers.
+ *
+ * Afterwards everything that counts as agreed is made equal again: rows booked ahead for steps that only some had begun are given back, generations
+ * start anew from the epoch, step numbers from the highest begun. What cannot be made equal, posted calls that only some survivors have made,
+ * is found by the running digest and refused. */
+#include "pp/internal.h"
+
+#include <string.h>
+
+typedef struct SettleHello { /* crosses the wire, followed by `steps` SettleStep with `stored` counts each */
+    uint64_t running, begun, decided;
+    uint32_t steps, stored;
+} SettleHello;
+
+typedef struct SettleStep {
+    uint64_t number;
+    uint32_t published; /* 1: with the counts that follow */
+    uint32_t count;
+} SettleStep;
+
+typedef struct SettleState {
+    KvgPlacement *placement;
+} SettleState;
+
+static size_t step_bytes(uint32_t stored)
+{
+    return (sizeof(SettleStep) + stored * sizeof(uint16_t) + 7) / 8 * 8;
+}
+
+/* ---- phase 1: say what was published */
+
+static void say_step(const KvgStep *step, SettleStep *said)
+{
+    uint16_t *stored = (uint16_t *)(said + 1);
+
+    said->number = step->number;
+    said->published = step->state == KVG_STEP_DECIDED && step->outcome.kind == KVG_OUTCOME_PUBLISHED;
+    said->count = step->count;
+    for (uint32_t i = 0; said->published && i < step->count; i++) {
+        uint32_t rows = step->accepted[step->entries[i].slot];
+        stored[i] = rows == step->entries[i].staged ? KVG_VOTE_ACCEPTED_ALL : (uint16_t)rows;
+    }
+}
+
+static KvgStatus phase_say(KvgSetup *setup)
+{
+    SettleState  *state = setup->state;
+    KvgPlacement *placement = state->placement;
+    SettleHello   empty = { .running = setup->grid->running };
+    uint32_t      stored, count;
+    void         *memory = NULL;
+    KvgStatus     status;
+
+    if (placement == NULL) {
+        return kvg_setup_gather(setup, &empty, sizeof empty);
+    }
+    stored = placement->options.max_step_sequences;
+    count = (uint32_t)(placement->begun < placement->ring ? placement->begun : placement->ring);
+    size_t bytes = sizeof(SettleHello) + count * step_bytes(stored);
+    KVG_TRY(kvg_calloc(1, bytes, "settling", &memory));
+    *(SettleHello *)memory = (SettleHello){ setup->grid->running, placement->begun, placement->decided, count, stored };
+    for (uint32_t i = 0; i < count; i++) {
+        say_step(kvg_step_at(placement, placement->begun - count + 1 + i),
+                 (SettleStep *)((uint8_t *)memory + sizeof(SettleHello) + i * step_bytes(stored)));
+    }
+    status = kvg_setup_gather(setup, memory, bytes);
+    kvg_free(memory);
+    return status;
+}
+
+/* ---- phase 2: everyone has heard everyone */
+
+static KvgStatus check_hello(const KvgSetup *setup, int rank)
+{
+    const SettleHello *hello = setup->gather.body[rank];
+    const SettleState *state = setup->state;
+    uint32_t           stored = state->placement != NULL ? state->placement->options.max_step_sequences : 0;
+    uint64_t           ring = state->placement != NULL ? state->placement->ring : 0;
+    size_t             bytes = setup->gather.bytes[rank];
+
+    if (bytes < sizeof *hello || hello->stored != stored || hello->steps > ring || bytes != sizeof *hello + hello->steps * step_bytes(stored)) {
+        return kvg_fail(KVG_ELAYOUT, "settling: rank %d says something that is no account of its steps (%zu bytes)", rank, bytes);
+    }
+    return KVG_OK;
+}
+
+static KvgStatus check_hellos(const KvgSetup *setup)
+{
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        if (setup->member[rank]) {
+            KVG_TRY(check_hello(setup, rank));
+        }
+    }
+    return KVG_OK;
+}
+
+/* What any survivor published of this step, or NULL. */
+static const SettleStep *published_by_any(const KvgSetup *setup, uint64_t number)
+{
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        const SettleHello *hello = setup->gather.body[rank];
+        for (uint32_t i = 0; setup->member[rank] && i < hello->steps; i++) {
+            const SettleStep *said = (const SettleStep *)((const uint8_t *)(hello + 1) + i * step_bytes(hello->stored));
+            if (said->number == number && said->published) {
+                return said;
+            }
+        }
+    }
+    return NULL;
+}
+
+static void settle_step(const KvgSetup *setup, KvgStep *step)
+{
+    const SettleStep *said = published_by_any(setup, step->number);
+
+    if (step->state == KVG_STEP_COMPARING) { /* rolled back already; only the comparison was missing */
+        kvg_gather_free(&step->running_gather);
+        step->state = KVG_STEP_DECIDED;
+    } else if (said != NULL && said->count == step->count) {
+        kvg_step_publish(step, (const uint16_t *)(said + 1));
+    } else {
+        kvg_step_roll_back(step);
+    }
+}
+
+/* ---- afterwards */
+
+static void rebook(KvgSequence *sequence, uint32_t epoch)
+{
+    uint64_t guarantee = sequence->cache.guarantee;
+
+    sequence->generation = (uint64_t)epoch << 32;
+    sequence->last_step = 0;
+    sequence->named_in = 0;
+    if (!sequence->cache.tainted) {
+        kvg_kv_cache_release_behind(&sequence->cache);
+        kvg_kv_cache_trim(&sequence->cache);
+        kvg_kv_cache_book(&sequence->cache, guarantee); /* it held these units a moment ago */
+    }
+}
+
+/* The first survivor whose posted calls differ from this rank's; -1: none. */
+static int first_with_other_calls(const KvgSetup *setup)
+{
+    uint64_t running = setup->grid->running;
+
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        if (setup->member[rank] && ((const SettleHello *)setup->gather.body[rank])->running != running) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+static uint64_t highest_begun(const KvgSetup *setup)
+{
+    uint64_t most = 0;
+
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        if (setup->member[rank]) {
+            const SettleHello *hello = setup->gather.body[rank];
+            most = hello->begun > most ? hello->begun : most;
+        }
+    }
+    return most;
+}
+
+static void settle_placement(KvgSetup *setup, KvgPlacement *placement)
+{
+    uint64_t most = highest_begun(setup);
+
+    for (uint64_t number = placement->decided + 1; number <= placement->begun; number++) {
+        KvgStep *step = kvg_step_at(placement, number);
+        if (step->state != KVG_STEP_DECIDED) {
+            settle_step(setup, step);
+        }
+    }
+    placement->begun = placement->decided = placement->released = most;
+    for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
+        if (placement->sequences[i].open) {
+            rebook(&placement->sequences[i], setup->grid->epoch + 1);
+        }
+    }
+}
+
+static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
+{
+    int left_out = -1;
+
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        grid->alive[rank] &= setup->member[rank];
+        left_out = grid->alive[rank] ? left_out : rank;
+    }
+    grid->state = KVG_OK;
+    if (differs >= 0) {
+        kvg_grid_fail(grid, KVG_ELAYOUT, "settled, but rank %d and rank %d have made different posted calls (one had gone further in its program): "
+                      "close the sequences and rebuild the grid", grid->rank, differs);
+    } else if (left_out >= 0) {
+        kvg_grid_fail(grid, KVG_EPEER, "settled without rank %d: what is committed can be read and closed; rebuild the grid to go on", left_out);
+    }
+}
+
+static KvgStatus phase_apply(KvgSetup *setup, int *done)
+{
+    SettleState *state = setup->state;
+    KvgGrid     *grid = setup->grid;
+    int          differs = -1;
+
+    KVG_TRY(check_hellos(setup));
+    differs = first_with_other_calls(setup);
+    if (state->placement != NULL) {
+        settle_placement(setup, state->placement);
+    }
+    grid->epoch++;
+    grid->running = kvg_mix64(grid->running ^ grid->epoch);
+    if (state->placement != NULL) {
+        kvg_records_forget(state->placement);
+    }
+    name_state(grid, setup, differs);
+    *done = 1;
+    return KVG_OK;
+}
+
+static KvgStatus run(KvgSetup *setup, int *done)
+{
+    return setup->phase == 0 ? phase_say(setup) : phase_apply(setup, done);
+}
+
+/* ---- the calls */
+
+static KvgStatus mark_members(const KvgGrid *grid, const int *survivors, int count, uint8_t *member, uint64_t *tag)
+{
+    for (int i = 0; i < count; i++) {
+        int rank = survivors[i];
+        if (rank < 0 || rank >= grid->ranks || member[rank] || !grid->alive[rank]) {
+            return kvg_fail(KVG_EINVAL, "survivors: %d is out of range, named twice, or was left out by an earlier settle", rank);
+        }
+        member[rank] = 1;
+        *tag = kvg_mix64(*tag ^ (uint64_t)(rank + 1) * 0x9e3779b97f4a7c15u); /* attempts with other survivors do not mix */
+    }
+    if (!member[grid->rank]) {
+        return kvg_fail(KVG_EINVAL, "survivors must name this rank (%d) too", grid->rank);
+    }
+    return KVG_OK;
+}
+
+/* Steps whose records are all here are decided by them, not by the survivors. */
+static void decide_complete(KvgPlacement *placement)
+{
+    for (uint64_t number = placement->decided + 1; number <= placement->begun; number++) {
+        int done;
+        kvg_records_take(placement);
+        if (kvg_step_at(placement, number)->state == KVG_STEP_POSTED) {
+            kvg_step_progress(kvg_step_at(placement, number), &done);
+        }
+    }
+}
+
+KvgStatus kvg_grid_settle_start(KvgGrid *grid, const int *survivors, int survivor_count, KvgSetup **setup_p)
+{
+    void      *member = NULL;
+    KvgSetup  *setup = NULL;
+    KvgStatus  status;
+    uint64_t   tag = 0;
+
+    if (grid == NULL || survivors == NULL || setup_p == NULL || survivor_count < 1 || survivor_count > grid->ranks) {
+        return kvg_fail(KVG_EINVAL, "kvg_grid_settle needs a grid and a list of 1 to all of its ranks");
+    }
+    KVG_TRY(kvg_calloc((size_t)grid->ranks, 1, "settling", &member));
+    KVG_TRY_GOTO(mark_members(grid, survivors, survivor_count, member, &tag), err_free);
+    KVG_TRY_GOTO(kvg_setup_new(grid, "kvg_grid_settle", sizeof(SettleState), &setup), err_free);
+    setup->member = member;
+    setup->kind = KVG_MESSAGE_SETTLE;
+    setup->settle_tag = tag & ~(uint64_t)0xff;
+    setup->run = run;
+    ((SettleState *)setup->state)->placement = grid->placement;
+    if (grid->placement != NULL) {
+        decide_complete(grid->placement);
+    }
+    *setup_p = setup;
+    return KVG_OK;
+err_free:
+    kvg_free(member);
+    return status;
+}
+
+KvgStatus kvg_grid_settle(KvgGrid *grid, const int *survivors, int survivor_count)
+{
+    KvgSetup *setup = NULL;
+    return kvg_setup_finish(kvg_grid_settle_start(grid, survivors, survivor_count, &setup), setup);
+}
