@@ -14,11 +14,18 @@
 
 KVG_BEGIN_DECLS
 
-/** Fills a bootstrap over a duplicate of `communicator`; freed by kvg_mpi_bootstrap_free. Reach: setup (collective). */
+/** Fills a bootstrap over a duplicate of `communicator`; freed by kvg_mpi_bootstrap_free. Reach: setup (collective).
+ *  Its all-gather goes point to point, so that it names the ranks that did not call in by its deadline; a rank that calls
+ *  in late still completes the same round. A send that a rank never takes keeps its small buffer for good.
+ *  EINVAL outside MPI_Init and MPI_Finalize, for MPI_COMM_NULL and inter-communicators; EINDOUBT when not all ranks call
+ *  in within KVGRID_TIMEOUT_MS; EIO with what MPI says. */
 KVG_API KvgStatus kvg_mpi_bootstrap(MPI_Comm communicator, KvgBootstrap *bootstrap);
+/** Call it before MPI_Finalize; NULL, and a bootstrap freed already, are allowed. */
 KVG_API void      kvg_mpi_bootstrap_free(KvgBootstrap *bootstrap);
 
-/** A KvComm over another duplicate of `communicator`. Reach: setup (collective). Close it by ops->close before MPI_Finalize. */
+/** A KvComm over another duplicate of `communicator`. Reach: setup (collective). Close it by ops->close before MPI_Finalize.
+ *  A message is at most 2^31 - 1 bytes. What is in flight to a dead rank at close keeps its buffers and the duplicate.
+ *  Errors as for kvg_mpi_bootstrap. */
 KVG_API KvgStatus kvg_mpi_comm_create(MPI_Comm communicator, KvComm *comm);
 
 KVG_END_DECLS

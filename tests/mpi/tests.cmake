@@ -1,0 +1,10 @@
+# A rank that dies: mpirun goes on with --enable-recovery and reports nothing, so the verdict is the printed line.
+if(TARGET kvgrid_mpi)
+  kvg_add_program(mpi_death ${CMAKE_CURRENT_LIST_DIR}/mpi_death.c)
+  target_link_libraries(mpi_death PRIVATE kvgrid_mpi)
+  add_test(NAME mpi_death
+    COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --enable-recovery --mca mpi_yield_when_idle 1 -n 3 $<TARGET_FILE:mpi_death>)
+  set_tests_properties(mpi_death PROPERTIES TIMEOUT 60 LABELS mpi RUN_SERIAL ON
+    PASS_REGULAR_EXPRESSION "2 of 2 survivors are well"
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+endif()
