@@ -1,0 +1,82 @@
+/* Replay's lanes: each is one batch with a seat for every request that it serves at a time. Private to the command.
+ *
+ *   seat   request -> open -> turns of rows, a step each -> last row committed -> check, digest, close -> empty
+ *   lane   begin: plan and write a step of all its seats, vote   |   finish: wait for the decision, move the seats on
+ *
+ * With pipeline stages several lanes are under way at once, so that one lane's vote travels while another writes. All that
+ * decides what happens next is agreed state (outcomes, refusals from open and begin): every rank walks the same way.
+ * Threads: the main thread. */
+#ifndef KVG_COMMAND_REPLAY_LANE_H
+#define KVG_COMMAND_REPLAY_LANE_H
+
+#include "launch/command/replay_digest.h"
+#include "launch/command/replay_options.h"
+#include "launch/command/replay_schedule.h"
+#include "launch/command/replay_verify.h"
+
+/* Bytes of sequence state on one rank. */
+typedef struct ReplayBytes {
+    uint64_t content, booked, taken;
+} ReplayBytes;
+
+typedef struct ReplayLatencies {
+    uint64_t *ns; /* [count] from post to decided */
+    size_t    count, capacity;
+} ReplayLatencies;
+
+/* What all lanes share. */
+typedef struct ReplayShared {
+    const ReplayOptions *options;
+    KvgPlacement        *placement;
+    const ReplayRequest *requests; /* [queue.count] */
+    ReplayPace           pace;
+    uint32_t             prompt_rows; /* most prompt rows of a step, all requests together */
+    int                  rank, passes_accepted; /* the last stage passes accepted counts */
+    ReplayMaker          maker;
+    ReplayPlanes         planes;
+    ReplayQueue          queue;
+    ReplayDigests        digests;
+    ReplayCheck          check;
+    ReplayFault          fault;
+    int                  fault_done; /* on the rank that it is for */
+    uint64_t             flipped;    /* the request whose row was flipped */
+    float               *k, *v;      /* [a step's rows at most][row_elements_max] */
+    uint64_t             rows;       /* committed for good or to be made again: the progress bar's */
+    uint64_t             running;    /* requests in seats */
+    uint64_t             turned_out; /* preemptions */
+    int                  hold;       /* 1: no admission until a request closes */
+    ReplayBytes          peak;
+    ReplayLatencies      latencies;
+} ReplayShared;
+
+typedef struct ReplaySeat {
+    KvgSequence *sequence; /* NULL: empty */
+    uint64_t     request;
+    uint64_t     committed, round;
+    ReplayTurn   turn;     /* in the step under way; rows 0: not part of it */
+} ReplaySeat;
+
+typedef struct ReplayLane {
+    KvgBatch   *batch;
+    ReplaySeat *seats;   /* [count] */
+    uint32_t   *asked;   /* [count] rows for begin */
+    uint32_t   *accepted; /* [count] for post */
+    uint32_t    count;
+    KvgStep    *step;    /* NULL: none under way */
+    uint64_t    posted_ns;
+} ReplayLane;
+
+KvgStatus kvg_replay_lane_create(ReplayShared *shared, uint32_t seats, ReplayLane *lane);
+/* Not to be called with a step begun and unposted. */
+void      kvg_replay_lane_free(ReplayLane *lane);
+
+/* Waits for the step under way, if there is one, and moves its seats on; finished requests close. */
+KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane);
+/* Fills empty seats from the queue as far as memory admits; *moved is set when that, or anything else, got on. */
+KvgStatus kvg_replay_lane_admit(ReplayShared *shared, ReplayLane *lane, int *moved);
+/* Begins, writes and posts the next step of the lane's seats; nothing when all are empty. *moved is set when rows were granted. */
+KvgStatus kvg_replay_lane_begin(ReplayShared *shared, ReplayLane *lane, int *moved);
+/* Closes a seat's unfinished request and sends it back to wait. No step of the lane may be under way. */
+KvgStatus kvg_replay_lane_turn_out(ReplayShared *shared, ReplayLane *lane, uint32_t seat);
+
+#endif

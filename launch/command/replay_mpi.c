@@ -1,0 +1,190 @@
+/* Replay's launch. See the header; the parts that name MPI are compiled when it was found. */
+#include "launch/command/replay_mpi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/base/memory.h"
+
+#ifdef KVG_HAVE_MPI
+#include <kvgrid/kvgrid_mpi.h>
+#endif
+
+/* One rank's report; fixed size, for the all-gather. */
+typedef struct ReplayReport {
+    int32_t status;
+    char    sentence[508];
+} ReplayReport;
+_Static_assert(sizeof(ReplayReport) == 512, "reports cross the wire: no padding");
+
+static int env_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0';
+}
+
+/* A launcher that MPI_Init will find. srun without the PMIx plugin is none: MPI would start a world of one. */
+static int under_launcher(void)
+{
+    return env_set("OMPI_COMM_WORLD_SIZE") || env_set("PMIX_RANK") || env_set("MPI_LOCALRANKID");
+}
+
+KvgStatus kvg_replay_check_slurm(const char *tasks, int inside_mpirun, int ranks)
+{
+    if (tasks == NULL || *tasks == '\0' || inside_mpirun) {
+        return KVG_OK;
+    }
+    char *end = NULL;
+    long  count = strtol(tasks, &end, 10);
+    if (*end != '\0' || count < 1) {
+        return kvg_fail(KVG_EINVAL, "SLURM_NTASKS is \"%s\", no number of tasks: unset it, or start this with srun --mpi=pmix", tasks);
+    }
+    if (count != ranks) {
+        return kvg_fail(KVG_EINVAL,
+                        "SLURM_NTASKS is %ld but MPI counts %d rank%s: start this with srun --mpi=pmix (or mpirun -n %ld), "
+                        "or unset SLURM_NTASKS for a run outside the job's step",
+                        count, ranks, ranks == 1 ? "" : "s", count);
+    }
+    return KVG_OK;
+}
+
+static KvgStatus allgather_alone(void *user, const void *mine, void *all, size_t bytes, uint32_t timeout_ms)
+{
+    (void)user;
+    (void)timeout_ms;
+    memcpy(all, mine, bytes);
+    return KVG_OK;
+}
+
+#ifdef KVG_HAVE_MPI
+static KvgStatus start_mpi(ReplayLaunch *launch)
+{
+    if (MPI_Init(NULL, NULL) != MPI_SUCCESS) {
+        return kvg_fail(KVG_EINVAL, "MPI_Init failed: start kvgrid with the mpirun of the MPI it was built with");
+    }
+    launch->with_mpi = 1;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm node;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
+        MPI_Comm_size(node, &launch->local_ranks);
+        MPI_Comm_free(&node);
+    }
+    return kvg_mpi_bootstrap(MPI_COMM_WORLD, &launch->bootstrap);
+}
+#else
+static KvgStatus start_mpi(ReplayLaunch *launch)
+{
+    (void)launch;
+    return kvg_fail(KVG_ENOTSUP, "kvgrid was built without MPI, so it cannot run under mpirun or srun: install Open MPI and build again");
+}
+#endif
+
+KvgStatus kvg_replay_launch_start(ReplayLaunch *launch)
+{
+    *launch = (ReplayLaunch){ .bootstrap = KVG_BOOTSTRAP_INIT, .local_ranks = 1, .timeout_ms = 30000 };
+    launch->bootstrap.allgather = allgather_alone;
+    if (under_launcher()) {
+        KVG_TRY(start_mpi(launch));
+    }
+    /* mpirun starts its daemons by srun, so inside a job the count that a rank sees may be theirs. */
+    int inside_mpirun = env_set("OMPI_COMM_WORLD_SIZE") && env_set("SLURM_JOB_ID");
+    return kvg_replay_check_slurm(getenv("SLURM_NTASKS"), inside_mpirun, launch->bootstrap.ranks);
+}
+
+KvgStatus kvg_replay_launch_comm(const ReplayLaunch *launch, KvComm *comm)
+{
+    *comm = (KvComm){ 0 };
+#ifdef KVG_HAVE_MPI
+    if (launch->with_mpi && launch->bootstrap.ranks > 1) {
+        return kvg_mpi_comm_create(MPI_COMM_WORLD, comm);
+    }
+#endif
+    (void)launch;
+    return KVG_OK;
+}
+
+void kvg_replay_launch_stop(ReplayLaunch *launch)
+{
+#ifdef KVG_HAVE_MPI
+    if (launch->with_mpi) {
+        kvg_mpi_bootstrap_free(&launch->bootstrap);
+        MPI_Finalize();
+    }
+#endif
+    *launch = (ReplayLaunch){ 0 };
+}
+
+/* Copies that srun started apart do not know of each other; the first of them speaks. */
+static int speaks(const ReplayLaunch *launch)
+{
+    const char *task = getenv("SLURM_PROCID");
+    int         apart = launch->bootstrap.ranks == 1 && task != NULL && *task != '\0' && strcmp(task, "0") != 0;
+    return launch->bootstrap.rank == 0 && !apart;
+}
+
+void kvg_replay_launch_abort(const ReplayLaunch *launch, int code)
+{
+    /* Each rank gives those below it a moment: the lowest one alive prints and ends the job before the next one wakes. */
+    struct timespec moment = { 0, 300000000L * (launch->bootstrap.rank % 3) };
+    moment.tv_sec = launch->bootstrap.rank / 3;
+    nanosleep(&moment, NULL);
+    fprintf(stderr, "kvgrid replay: rank %d: %s\n", launch->bootstrap.rank, kvg_last_error());
+    fflush(NULL);
+#ifdef KVG_HAVE_MPI
+    if (launch->with_mpi) {
+        MPI_Abort(MPI_COMM_WORLD, code);
+    }
+#endif
+    _Exit(code);
+}
+
+/* The lowest rank that failed, -1 if none did; *alone = 1 when others did not fail with the same code. */
+static int lowest_failure(const ReplayReport *all, int ranks, int *alone)
+{
+    int lowest = -1;
+    *alone = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        if (lowest < 0 && all[rank].status != KVG_OK) {
+            lowest = rank;
+        }
+    }
+    for (int rank = 0; lowest >= 0 && rank < ranks; rank++) {
+        *alone |= all[rank].status != all[lowest].status;
+    }
+    return lowest;
+}
+
+KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine)
+{
+    const int    ranks = launch->bootstrap.ranks;
+    ReplayReport report = { .status = mine };
+    void        *memory = NULL;
+    if (mine != KVG_OK) {
+        snprintf(report.sentence, sizeof report.sentence, "%s", kvg_last_error());
+    }
+    if (kvg_calloc((size_t)ranks, sizeof report, "the ranks' reports", &memory) != KVG_OK) {
+        kvg_replay_launch_abort(launch, 1);
+    }
+    ReplayReport *all = memory;
+    KvgStatus status = launch->bootstrap.allgather(launch->bootstrap.user, &report, all, sizeof report, launch->timeout_ms);
+    if (status != KVG_OK) { /* somebody is gone or hangs: what this rank knows itself says more than that */
+        if (mine != KVG_OK) {
+            (void)kvg_fail(mine, "%s", report.sentence);
+        }
+        kvg_replay_launch_abort(launch, 1);
+    }
+    int alone = 0, lowest = lowest_failure(all, ranks, &alone);
+    status = lowest < 0 ? KVG_OK : (KvgStatus)all[lowest].status;
+    if (lowest >= 0 && speaks(launch)) {
+        fflush(stdout);
+        if (alone) {
+            fprintf(stderr, "kvgrid replay: rank %d: %s\n", lowest, all[lowest].sentence);
+        } else {
+            fprintf(stderr, "kvgrid replay: %s\n", all[lowest].sentence);
+        }
+    }
+    kvg_free(memory);
+    return status;
+}

@@ -1,0 +1,35 @@
+/* Replay's launch: from a process to a rank, and one voice for all ranks. Private to the command.
+ *
+ * MPI is initialised only under a launcher that speaks to it (mpirun, srun --mpi=pmix); any other process is a grid of one rank.
+ * The command owns MPI here, so it may abort it: a rank that cannot reach the others ends the job. Threads: the main thread. */
+#ifndef KVG_COMMAND_REPLAY_MPI_H
+#define KVG_COMMAND_REPLAY_MPI_H
+
+#include <kvgrid/kvgrid.h>
+
+typedef struct ReplayLaunch {
+    KvgBootstrap bootstrap;
+    int          with_mpi;
+    int          local_ranks; /* ranks on this machine */
+    uint32_t     timeout_ms;  /* of every wait for the other ranks */
+} ReplayLaunch;
+
+/* Makes this process a rank. Then, on all ranks alike, checks SLURM_NTASKS against the ranks there are. */
+KvgStatus kvg_replay_launch_start(ReplayLaunch *launch);
+/* The transport for kvg_grid_create; NULL ops where one rank needs none. Collective. */
+KvgStatus kvg_replay_launch_comm(const ReplayLaunch *launch, KvComm *comm);
+/* Collective. Nothing may be in flight. */
+void kvg_replay_launch_stop(ReplayLaunch *launch);
+/* Ends every rank with `code`, for when the others cannot be asked. The lowest rank that comes here says why; see the source. */
+_Noreturn void kvg_replay_launch_abort(const ReplayLaunch *launch, int code);
+
+/* Collective: how this rank fared (`mine`, with the last error as its sentence) against all others. Answers KVG_OK when every rank did
+ * well; else the lowest failing rank's status, after rank 0 has printed that rank's sentence, once. */
+KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine);
+
+/* S7/B96: srun without a PMIx plugin starts `tasks` copies that are each rank 0 of 1. EINVAL naming both numbers and the cure.
+ *   tasks         SLURM_NTASKS, NULL or "" when unset
+ *   inside_mpirun 1: mpirun counted the ranks, inside a job whose step counts are its daemons' own */
+KvgStatus kvg_replay_check_slurm(const char *tasks, int inside_mpirun, int ranks);
+
+#endif

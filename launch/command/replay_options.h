@@ -1,0 +1,31 @@
+/* Replay's options: what `kvgrid replay` was asked for. Private to the command. */
+#ifndef KVG_COMMAND_REPLAY_OPTIONS_H
+#define KVG_COMMAND_REPLAY_OPTIONS_H
+
+#include <kvgrid/kvgrid.h>
+
+#include "launch/command/replay_fault.h"
+
+typedef struct ReplayOptions {
+    const char *model, *trace; /* paths; the argument vector's */
+    uint32_t    tp, pp;
+    uint64_t    requests;      /* the first of the trace; REPLAY_NO_LIMIT: all */
+    uint64_t    max_tokens;    /* a request's; REPLAY_NO_LIMIT: as the trace says */
+    uint32_t    concurrency;   /* most requests open at once */
+    uint32_t    chunk;         /* most prompt rows of a request a step */
+    uint32_t    spec;          /* rows a decode round; 0: none */
+    uint64_t    seed;
+    KvFormat    format_k, format_v; /* KVG_POLICY: not asked for */
+    int         ring;          /* -1: as the environment says, 0, 1 */
+    KvLayout    layout;
+    uint64_t    memory;        /* bytes a rank; 0: chosen */
+    int         verify, json, help;
+    ReplayFault fault;
+} ReplayOptions;
+
+/* Parses the arguments after "replay". EINVAL with the cure; *options is unchanged then. */
+KvgStatus kvg_replay_options_parse(int argc, char **argv, ReplayOptions *options);
+/* The text of `kvgrid replay --help`. */
+const char *kvg_replay_usage(void);
+
+#endif

@@ -1,0 +1,212 @@
+/* Replay's run.
+ *
+ * Memory delays and never refuses: a request that finds none waits at open; one that runs and finds none sits out steps until others
+ * close. When a whole round over the lanes gets nothing on, the youngest running request is turned out and waits again; the oldest is
+ * never, and it fits alone, so the run ends. All of this follows from agreed state. */
+#include "launch/command/replay_run.h"
+
+#include <inttypes.h>
+#include <time.h>
+
+#include "launch/command/replay_report.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/memory.h"
+
+enum { STEP_PROMPT_ROWS = 2048 }; /* prompt rows of a step, if no single chunk is larger: bounds the buffers of one layer's rows */
+
+/* Refuses what is longer than the model's context, before anything is admitted. */
+static void refuse_too_long(ReplayRun *run)
+{
+    ReplayShared  *shared = &run->shared;
+    const uint64_t max_ctx = kvg_placement_plan(shared->placement)->max_ctx;
+    for (uint64_t index = 0; index < shared->queue.count; index++) {
+        uint64_t total = kvg_replay_total(&shared->requests[index]);
+        if (total > max_ctx) {
+            kvg_replay_queue_set(&shared->queue, index, REPLAY_REFUSED);
+            kvg_replay_digests_refuse(&shared->digests, index);
+        } else {
+            run->rows_total += total;
+        }
+    }
+}
+
+/* The longest request must fit when it is alone, or it would wait for ever. Pure, so the same on every rank. */
+static KvgStatus check_longest_fits(const ReplayRun *run)
+{
+    const ReplayShared *shared = &run->shared;
+    KvgLedger           ledger = { .size = sizeof ledger };
+    uint64_t            longest = 0, index = 0;
+    for (uint64_t i = 0; i < shared->queue.count; i++) {
+        uint64_t total = kvg_replay_total(&shared->requests[i]);
+        if (shared->queue.states[i] == REPLAY_WAITING && total > longest) {
+            longest = total;
+            index = i;
+        }
+    }
+    kvg_placement_ledger(shared->placement, &ledger);
+    if (kvg_ledger_check(&ledger, longest) == KVG_OK) {
+        return KVG_OK;
+    }
+    return kvg_fail(KVG_ENOMEM, "request %" PRIu64 " has %" PRIu64 " rows, more than the memory holds even when it is alone: raise --memory, "
+                                "or cut requests by --max-tokens", index, longest);
+}
+
+static KvgStatus create_lanes(ReplayRun *run)
+{
+    const uint32_t pp = kvg_grid_pp(run->grid), concurrency = run->shared.options->concurrency;
+    const uint32_t count = pp > 1 ? (uint32_t)kvg_min_u64(2 * pp, concurrency) : 1;
+    void          *memory = NULL;
+    KVG_TRY(kvg_calloc(count, sizeof(ReplayLane), "the batches", &memory));
+    run->lanes = memory;
+    for (; run->lane_count < count; run->lane_count++) {
+        KVG_TRY(kvg_replay_lane_create(&run->shared, (uint32_t)kvg_ceil_div_u64(concurrency, count), &run->lanes[run->lane_count]));
+    }
+    run->patience = 2 * pp + 2; /* what a step frees may count only W steps later */
+    return KVG_OK;
+}
+
+static KvgStatus create_buffers(ReplayRun *run)
+{
+    ReplayShared *shared = &run->shared;
+    const uint64_t round_rows = shared->pace.spec > 1 ? shared->pace.spec : 1;
+    const uint64_t rows = shared->prompt_rows + round_rows * run->lanes[0].count;
+    const size_t   row_bytes = shared->planes.row_elements_max * sizeof(float);
+    void          *memory = NULL;
+    KVG_TRY(kvg_calloc(rows, row_bytes, "a step's K rows", &memory));
+    shared->k = memory;
+    KVG_TRY(kvg_calloc(rows, row_bytes, "a step's V rows", &memory));
+    shared->v = memory;
+    return KVG_OK;
+}
+
+static uint32_t chunk_rows(const ReplayOptions *options, const KvGridPlan *plan)
+{
+    uint32_t chunk = options->chunk;
+    for (uint32_t i = 0; i < plan->class_count; i++) {
+        if (plan->classes[i].ring && chunk > plan->prefill_chunk_max) {
+            chunk = plan->prefill_chunk_max;
+        }
+    }
+    return chunk;
+}
+
+KvgStatus kvg_replay_run_create(const ReplayOptions *options, const ReplayLaunch *launch, KvgGrid *grid, KvgPlacement *placement,
+                                const ReplayRequest *requests, uint64_t count, ReplayRun *run)
+{
+    ReplayShared *shared = &run->shared;
+    KvgStatus     status = KVG_OK;
+    *run = (ReplayRun){ .launch = launch, .grid = grid };
+    shared->options = options;
+    shared->placement = placement;
+    shared->requests = requests;
+    shared->pace = (ReplayPace){ options->seed, chunk_rows(options, kvg_placement_plan(placement)), options->spec };
+    shared->prompt_rows = (uint32_t)kvg_max_u64(shared->pace.chunk, STEP_PROMPT_ROWS);
+    shared->rank = kvg_grid_rank(grid);
+    shared->passes_accepted = kvg_grid_stage(grid) + 1 == kvg_grid_pp(grid);
+    shared->maker.seed = options->seed;
+    shared->fault = options->fault;
+    KVG_TRY_GOTO(kvg_replay_planes_collect(placement, &shared->planes), err_free);
+    KVG_TRY_GOTO(kvg_replay_queue_create(count, &shared->queue), err_free);
+    KVG_TRY_GOTO(kvg_replay_check_create(&shared->planes, &shared->check), err_free);
+    KVG_TRY_GOTO(create_lanes(run), err_free);
+    KVG_TRY_GOTO(create_buffers(run), err_free);
+err_free: /* what this rank lacks, all must hear of before the first collective call below */
+    status = kvg_replay_agree(launch, status);
+    if (status == KVG_OK) {
+        status = kvg_replay_digests_create(launch, count, shared->planes.leaves, &shared->digests);
+        if (status == KVG_OK) {
+            refuse_too_long(run);
+            status = check_longest_fits(run);
+        }
+        status = kvg_replay_agree(launch, status);
+    }
+    if (status != KVG_OK) {
+        kvg_replay_run_free(run);
+    }
+    return status;
+}
+
+void kvg_replay_run_free(ReplayRun *run)
+{
+    ReplayShared *shared = &run->shared;
+    for (uint32_t i = 0; i < run->lane_count; i++) {
+        kvg_replay_lane_free(&run->lanes[i]);
+    }
+    kvg_free(run->lanes);
+    kvg_free(shared->k);
+    kvg_free(shared->v);
+    kvg_free(shared->latencies.ns);
+    kvg_replay_check_free(&shared->check);
+    kvg_replay_queue_free(&shared->queue);
+    kvg_replay_planes_free(&shared->planes);
+    kvg_replay_digests_free(&shared->digests);
+    *run = (ReplayRun){ 0 };
+}
+
+static KvgStatus finish_all(ReplayRun *run)
+{
+    for (uint32_t i = 0; i < run->lane_count; i++) {
+        KVG_TRY(kvg_replay_lane_finish(&run->shared, &run->lanes[i]));
+    }
+    return KVG_OK;
+}
+
+/* Turns out the youngest running request, unless it is the only one. */
+static KvgStatus relieve(ReplayRun *run)
+{
+    KVG_TRY(finish_all(run));
+    ReplayLane *lane = NULL;
+    uint32_t    seat = 0;
+    uint64_t    youngest = 0;
+    for (uint32_t i = 0; i < run->lane_count; i++) {
+        for (uint32_t at = 0; at < run->lanes[i].count; at++) {
+            const ReplaySeat *candidate = &run->lanes[i].seats[at];
+            if (candidate->sequence != NULL && (lane == NULL || candidate->request > youngest)) {
+                lane = &run->lanes[i];
+                seat = at;
+                youngest = candidate->request;
+            }
+        }
+    }
+    if (lane == NULL || run->shared.running < 2) {
+        return kvg_fail(KVG_ENOMEM, "request %" PRIu64 " runs alone and still finds no memory for its next rows: raise --memory",
+                        lane != NULL ? youngest : kvg_replay_queue_next(&run->shared.queue));
+    }
+    run->shared.hold = 1;
+    return kvg_replay_lane_turn_out(&run->shared, lane, seat);
+}
+
+static KvgStatus serve(ReplayRun *run)
+{
+    ReplayShared  *shared = &run->shared;
+    ReplayProgress progress = kvg_replay_progress_start(run);
+    uint32_t       fruitless = 0;
+    while (shared->queue.open > 0) {
+        int moved = 0;
+        for (uint32_t i = 0; i < run->lane_count; i++) {
+            KVG_TRY(kvg_replay_lane_finish(shared, &run->lanes[i]));
+            KVG_TRY(kvg_replay_lane_admit(shared, &run->lanes[i], &moved));
+            KVG_TRY(kvg_replay_lane_begin(shared, &run->lanes[i], &moved));
+            kvg_replay_progress_show(&progress, run);
+        }
+        fruitless = moved ? 0 : fruitless + 1;
+        if (fruitless > run->patience && shared->queue.open > 0) {
+            KVG_TRY(relieve(run));
+            fruitless = 0;
+        }
+    }
+    KVG_TRY(finish_all(run));
+    KVG_TRY(kvg_replay_digests_flush(&shared->digests));
+    kvg_replay_progress_end(&progress);
+    return KVG_OK;
+}
+
+KvgStatus kvg_replay_run_serve(ReplayRun *run)
+{
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    KVG_TRY(serve(run));
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    run->seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    return KVG_OK;
+}

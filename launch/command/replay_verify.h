@@ -1,0 +1,22 @@
+/* Replay's check of stored bytes: sampled rows against a fresh encode. Private to the command. Threads: the main thread. */
+#ifndef KVG_COMMAND_REPLAY_VERIFY_H
+#define KVG_COMMAND_REPLAY_VERIFY_H
+
+#include "launch/command/replay_planes.h"
+
+typedef struct ReplayCheck {
+    uint64_t rows;       /* head rows compared */
+    uint64_t mismatches; /* of those, different */
+    char     first[256]; /* the first mismatch as a sentence, "" while there is none */
+    float   *values;     /* [head_dim_max] */
+    uint8_t *bytes;      /* a head's row, encoded */
+} ReplayCheck;
+
+KvgStatus kvg_replay_check_create(const ReplayPlanes *planes, ReplayCheck *check);
+void      kvg_replay_check_free(ReplayCheck *check);
+
+/* Compares the sampled rows of every layer, plane and head that this rank holds of a request with `len` committed rows. */
+void kvg_replay_check_sequence(ReplayCheck *check, const ReplayPlanes *planes, const ReplayMaker *maker, uint64_t request,
+                               uint32_t slot, uint64_t len);
+
+#endif
