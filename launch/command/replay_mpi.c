@@ -177,9 +177,9 @@ KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine)
     }
     int alone = 0, lowest = lowest_failure(all, ranks, &alone);
     status = lowest < 0 ? KVG_OK : (KvgStatus)all[lowest].status;
-    if (lowest >= 0 && speaks(launch)) {
+    if (lowest >= 0 && speaks(launch)) { /* rank 0 needs no name: it speaks */
         fflush(stdout);
-        if (alone) {
+        if (alone && lowest > 0) {
             fprintf(stderr, "kvgrid replay: rank %d: %s\n", lowest, all[lowest].sentence);
         } else {
             fprintf(stderr, "kvgrid replay: %s\n", all[lowest].sentence);

@@ -2,6 +2,8 @@
 #ifndef KVG_COMMAND_REPLAY_OPTIONS_H
 #define KVG_COMMAND_REPLAY_OPTIONS_H
 
+#include <stdio.h>
+
 #include <kvgrid/kvgrid.h>
 
 #include "launch/command/replay_fault.h"
@@ -25,7 +27,7 @@ typedef struct ReplayOptions {
 
 /* Parses the arguments after "replay". EINVAL with the cure; *options is unchanged then. */
 KvgStatus kvg_replay_options_parse(int argc, char **argv, ReplayOptions *options);
-/* The text of `kvgrid replay --help`. */
-const char *kvg_replay_usage(void);
+/* `kvgrid replay --help`. */
+void kvg_replay_options_print(FILE *stream);
 
 #endif

@@ -1,0 +1,110 @@
+/* Replay's options. */
+#include "launch/command/replay_options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "launch/command/options.h"
+#include "launch/command/replay_schedule.h"
+#include "runtime/base/error.h"
+
+/* Counts as the parser reads them, before they are narrowed. */
+typedef struct ReplayCounts {
+    uint64_t    tp, pp, concurrency, chunk, spec;
+    const char *layout, *fault;
+} ReplayCounts;
+
+enum { OPTION_COUNT_OF_REPLAY = 19, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, CONCURRENCY_MAX = 65536 };
+
+static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
+{
+    const Option rows[OPTION_COUNT_OF_REPLAY] = {
+        { "--model", OPTION_TEXT, &options->model, "FILE", "config.json, its directory, or a GGUF file", 0, 0, 0 },
+        { "--trace", OPTION_TEXT, &options->trace, "FILE", "CSV with ContextTokens and GeneratedTokens", 0, 0, 0 },
+        { "--tp", OPTION_COUNT, &counts->tp, "N", "tensor-parallel ranks of a stage (1)", 1, RANKS_MAX, 0 },
+        { "--pp", OPTION_COUNT, &counts->pp, "N", "pipeline stages (1)", 1, RANKS_MAX, 0 },
+        { "--requests", OPTION_COUNT, &options->requests, "N", "the first N of the trace (all)", 1, 0, 0 },
+        { "--max-tokens", OPTION_COUNT, &options->max_tokens, "N", "cut each request to N tokens", 0, 0, 0 },
+        { "--concurrency", OPTION_COUNT, &counts->concurrency, "N", "requests open at once (16)", 1, CONCURRENCY_MAX, 0 },
+        { "--chunk", OPTION_COUNT, &counts->chunk, "N", "prompt rows of a request a step (512)", 1, CHUNK_MAX, 0 },
+        { "--spec", OPTION_COUNT, &counts->spec, "K", "rounds of K rows, 1..K of them accepted (0: none)", 0, SPEC_MAX, 0 },
+        { "--seed", OPTION_COUNT, &options->seed, "N", "of all values and rounds (1)", 0, 0, 0 },
+        { "--format-k", OPTION_FORMAT, &options->format_k, "F", "format of K rows", 0, 0, 0 },
+        { "--format-v", OPTION_FORMAT, &options->format_v, "F", "format of V rows", 0, 0, 0 },
+        { "--ring", OPTION_SWITCH, &options->ring, "on|off", "windowed layers let old rows go", 0, 0, 0 },
+        { "--layout", OPTION_TEXT, &counts->layout, "pool|flat", "chunks of 64 rows, or one plane a sequence (pool)", 0, 0, 0 },
+        { "--memory", OPTION_BYTES, &options->memory, "BYTES", "for sequence state on each rank; too little only delays", 0, 0, 0 },
+        { "--verify", OPTION_FLAG, &options->verify, NULL, "compare sampled rows with a fresh encode", 0, 0, 0 },
+        { "--json", OPTION_FLAG, &options->json, NULL, "the last line is the summary as one object", 0, 0, 0 },
+        { "--fault", OPTION_TEXT, &counts->fault, "SPEC", "flip:R@stepN or refuse:R@stepN", 0, 0, 0 },
+        { "--help", OPTION_FLAG, &options->help, NULL, "print this", 0, 0, 0 },
+    };
+    memcpy(table, rows, sizeof rows);
+}
+
+static KvgStatus parse_layout(const char *word, KvLayout *layout)
+{
+    if (word == NULL || strcmp(word, "pool") == 0) {
+        *layout = KVG_LAYOUT_POOL;
+    } else if (strcmp(word, "flat") == 0) {
+        *layout = KVG_LAYOUT_FLAT;
+    } else {
+        return kvg_fail(KVG_EINVAL, "--layout \"%s\" is unknown: give pool or flat", word);
+    }
+    return KVG_OK;
+}
+
+static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
+{
+    options->tp = (uint32_t)counts->tp;
+    options->pp = (uint32_t)counts->pp;
+    options->concurrency = (uint32_t)counts->concurrency;
+    options->chunk = (uint32_t)counts->chunk;
+    options->spec = (uint32_t)counts->spec;
+    KVG_TRY(parse_layout(counts->layout, &options->layout));
+    if (counts->fault != NULL) {
+        KVG_TRY(kvg_replay_fault_parse(counts->fault, &options->fault));
+        if (options->fault.rank >= counts->tp * counts->pp) {
+            return kvg_fail(KVG_EINVAL, "--fault names rank %u of %llu: ranks count from 0", options->fault.rank,
+                            (unsigned long long)(counts->tp * counts->pp));
+        }
+    }
+    return KVG_OK;
+}
+
+static KvgStatus check_required(const ReplayOptions *options)
+{
+    if (options->model == NULL) {
+        return kvg_fail(KVG_EINVAL, "--model is missing: give a config.json, its directory or a GGUF file");
+    }
+    if (options->trace == NULL) {
+        return kvg_fail(KVG_EINVAL, "--trace is missing: give a CSV file with the columns ContextTokens and GeneratedTokens");
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_replay_options_parse(int argc, char **argv, ReplayOptions *options)
+{
+    ReplayOptions parsed = { .requests = REPLAY_NO_LIMIT, .max_tokens = REPLAY_NO_LIMIT, .seed = 1, .ring = -1 };
+    ReplayCounts  counts = { .tp = 1, .pp = 1, .concurrency = 16, .chunk = 512 };
+    Option        table[OPTION_COUNT_OF_REPLAY];
+    describe(&parsed, &counts, table);
+    KVG_TRY(kvg_options_parse(table, OPTION_COUNT_OF_REPLAY, argc, argv));
+    if (!parsed.help) {
+        KVG_TRY(check_required(&parsed));
+        KVG_TRY(narrow(&counts, &parsed));
+    }
+    *options = parsed;
+    return KVG_OK;
+}
+
+void kvg_replay_options_print(FILE *stream)
+{
+    ReplayOptions options = { 0 };
+    ReplayCounts  counts = { 0 };
+    Option        table[OPTION_COUNT_OF_REPLAY];
+    describe(&options, &counts, table);
+    fprintf(stream, "kvgrid replay: serves a request trace from the cache of a model that is spread over TP x PP ranks.\n"
+                    "  mpirun -n 4 kvgrid replay --model FILE --trace FILE --tp 2 --pp 2\n\n");
+    kvg_options_print(stream, table, OPTION_COUNT_OF_REPLAY);
+}

@@ -1,0 +1,247 @@
+/* Replay's words. */
+#include "launch/command/replay_report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/memory.h"
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* stderr is a terminal here, or was one for the mpirun that passes it on. */
+static int on_terminal(void)
+{
+    char path[64], target[64] = "";
+    if (isatty(STDERR_FILENO)) {
+        return 1;
+    }
+    if (getenv("OMPI_COMM_WORLD_SIZE") == NULL) {
+        return 0;
+    }
+    snprintf(path, sizeof path, "/proc/%ld/fd/2", (long)getppid());
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    return length > 0 && (strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0);
+}
+
+ReplayProgress kvg_replay_progress_start(const ReplayRun *run)
+{
+    uint64_t now = now_ns();
+    return (ReplayProgress){ run->shared.rank == 0 && run->rows_total > 0 && on_terminal(), now, now };
+}
+
+void kvg_replay_progress_show(ReplayProgress *progress, const ReplayRun *run)
+{
+    enum { WIDTH = 40 };
+    uint64_t now = progress->shown ? now_ns() : 0;
+    if (!progress->shown || now < progress->next_ns) {
+        return;
+    }
+    progress->next_ns = now + 200000000u;
+    int    filled = (int)(run->shared.rows * WIDTH / run->rows_total);
+    double seconds = 1e-9 * (double)(now - progress->start_ns);
+    fprintf(stderr, "\r[%.*s%*s] %3d %%  %" PRIu64 "/%" PRIu64 " rows  %.0f s ", filled, "########################################",
+            WIDTH - filled, "", (int)(run->shared.rows * 100 / run->rows_total), run->shared.rows, run->rows_total, seconds);
+    fflush(stderr);
+}
+
+void kvg_replay_progress_end(ReplayProgress *progress)
+{
+    if (progress->shown) {
+        fprintf(stderr, "\r\033[K");
+        fflush(stderr);
+    }
+}
+
+static const char *lossy(KvFormat format)
+{
+    return kvg_format_is_lossy(format) ? " (lossy)" : "";
+}
+
+void kvg_replay_formats(const KvGridPlan *plan, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t il = 0; il < plan->n_layer; il++) {
+        uint32_t earlier = 0;
+        while (earlier < il && (plan->format_k[earlier] != plan->format_k[il] || plan->format_v[earlier] != plan->format_v[il])) {
+            earlier++;
+        }
+        if (earlier < il || plan->format_k[il] == KVG_POLICY || used >= bytes) {
+            continue; /* told already, or no rows */
+        }
+        int written = snprintf(text + used, bytes - used, "%sK %s%s, V %s%s", used > 0 ? "; other layers " : "",
+                               kvg_format_name(plan->format_k[il]), lossy(plan->format_k[il]), kvg_format_name(plan->format_v[il]),
+                               lossy(plan->format_v[il]));
+        used += written > 0 ? (size_t)written : 0;
+    }
+}
+
+void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, uint64_t memory, uint64_t count)
+{
+    char formats[256];
+    kvg_replay_formats(plan, formats, sizeof formats);
+    printf("%s; %s on %ux%u ranks (tp x pp), %" PRIu64 " requests, up to %u at a time, %.1f MiB a rank\n", formats, options->model,
+           plan->tp, plan->pp, count, options->concurrency, (double)memory / (1 << 20));
+    fflush(stdout);
+}
+
+static int compare_u64(const void *left, const void *right)
+{
+    uint64_t a, b;
+    memcpy(&a, left, sizeof a);
+    memcpy(&b, right, sizeof b);
+    return (a > b) - (a < b);
+}
+
+uint64_t kvg_replay_percentile(uint64_t *values, size_t count, unsigned percent)
+{
+    KVG_ASSERT(percent <= 100);
+    if (count == 0) {
+        return 0;
+    }
+    qsort(values, count, sizeof *values, compare_u64);
+    size_t at = (count * percent + 99) / 100; /* nearest rank, from 1 */
+    return values[at > 0 ? at - 1 : 0];
+}
+
+static KvgStatus gather_ranks(const ReplayRun *run, const KvgStats *stats, ReplayResult *result)
+{
+    const KvgBootstrap *bootstrap = &run->launch->bootstrap;
+    const ReplayShared *shared = &run->shared;
+    void               *memory = NULL;
+    ReplayRankEnd mine = { .peak = shared->peak, .checked_rows = shared->check.rows, .mismatches = shared->check.mismatches };
+    mine.end = (ReplayBytes){ stats->content_bytes, stats->booked_bytes, stats->taken_bytes };
+    mine.nonfinite = stats->nonfinite;
+    mine.saturated = stats->saturated;
+    mine.fault_done = (uint64_t)shared->fault_done;
+    memcpy(mine.first, shared->check.first, sizeof mine.first);
+    KVG_TRY(kvg_calloc((size_t)bootstrap->ranks, sizeof mine, "the ranks' ends", &memory));
+    KvgStatus status = bootstrap->allgather(bootstrap->user, &mine, memory, sizeof mine, run->launch->timeout_ms);
+    if (status != KVG_OK) {
+        kvg_free(memory);
+        return status;
+    }
+    result->ranks = memory;
+    result->rank_count = bootstrap->ranks;
+    return KVG_OK;
+}
+
+KvgStatus kvg_replay_result_gather(const ReplayRun *run, ReplayResult *result)
+{
+    const ReplayShared *shared = &run->shared;
+    KvgStats            stats = { .size = sizeof stats };
+    *result = (ReplayResult){ .requests = shared->queue.count, .tokens = run->rows_total, .turned_out = shared->turned_out };
+    KVG_TRY(kvg_stats(shared->placement, &stats));
+    KVG_TRY(kvg_replay_digests_final(&shared->digests, &result->digest));
+    KVG_TRY(gather_ranks(run, &stats, result));
+    for (int rank = 0; rank < result->rank_count; rank++) {
+        result->checked_rows += result->ranks[rank].checked_rows;
+        result->mismatches += result->ranks[rank].mismatches;
+    }
+    for (uint64_t index = 0; index < shared->queue.count; index++) {
+        result->refused += shared->queue.states[index] == REPLAY_REFUSED;
+    }
+    result->commits = stats.commits;
+    result->rollbacks = stats.rollbacks;
+    result->grows = stats.grows;
+    result->differing = shared->digests.differing;
+    result->seconds = run->seconds;
+    result->rows_per_second = run->seconds > 0 ? (double)result->tokens / run->seconds : 0;
+    result->vote_p50_us = 1e-3 * (double)kvg_replay_percentile(shared->latencies.ns, shared->latencies.count, 50);
+    result->vote_p99_us = 1e-3 * (double)kvg_replay_percentile(shared->latencies.ns, shared->latencies.count, 99);
+    kvg_replay_formats(kvg_placement_plan(shared->placement), result->formats, sizeof result->formats);
+    return KVG_OK;
+}
+
+void kvg_replay_result_free(ReplayResult *result)
+{
+    kvg_free(result->ranks);
+    *result = (ReplayResult){ 0 };
+}
+
+void kvg_replay_print_summary(const ReplayResult *result)
+{
+    char hex[33];
+    kvg_digest_hex(&result->digest, hex);
+    printf("requests    %" PRIu64 ", refused %" PRIu64 " (longer than the model's context), turned out for memory and served again %" PRIu64 "\n",
+           result->requests, result->refused, result->turned_out);
+    printf("tokens      %" PRIu64 " in %.2f s: %.0f state rows/s (no model compute)\n", result->tokens, result->seconds,
+           result->rows_per_second);
+    printf("steps       %" PRIu64 " commits, %" PRIu64 " rollbacks, %" PRIu64 " grows; vote p50 %.1f us, p99 %.1f us (post to decided)\n",
+           result->commits, result->rollbacks, result->grows, result->vote_p50_us, result->vote_p99_us);
+    for (int rank = 0; rank < result->rank_count; rank++) {
+        const ReplayRankEnd *at = &result->ranks[rank];
+        printf("rank %-6d content %" PRIu64 ", booked %" PRIu64 ", taken %" PRIu64 " bytes at most; %" PRIu64 ", %" PRIu64 ", %" PRIu64
+               " at the end\n",
+               rank, at->peak.content, at->peak.booked, at->peak.taken, at->end.content, at->end.booked, at->end.taken);
+    }
+    if (result->checked_rows > 0) {
+        printf("verify      %" PRIu64 " rows against a fresh encode, %" PRIu64 " mismatches\n", result->checked_rows, result->mismatches);
+    }
+    printf("digest      %s\n", hex);
+}
+
+static json_t *rank_object(int rank, const ReplayRankEnd *at)
+{
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "content_bytes", (json_int_t)at->peak.content, "booked_bytes",
+                     (json_int_t)at->peak.booked, "taken_bytes", (json_int_t)at->peak.taken, "content_bytes_end",
+                     (json_int_t)at->end.content, "booked_bytes_end", (json_int_t)at->end.booked, "taken_bytes_end",
+                     (json_int_t)at->end.taken);
+}
+
+KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult *result)
+{
+    char    hex[33];
+    json_t *ranks = json_array();
+    kvg_digest_hex(&result->digest, hex);
+    for (int rank = 0; rank < result->rank_count; rank++) {
+        json_array_append_new(ranks, rank_object(rank, &result->ranks[rank]));
+    }
+    json_t *object = json_pack(
+        "{s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:i, s:i, s:s, s:o, s:s}", "requests",
+        (json_int_t)result->requests, "refused", (json_int_t)result->refused, "tokens", (json_int_t)result->tokens,
+        "state_rows_per_second", result->rows_per_second, "seconds", result->seconds, "commits", (json_int_t)result->commits, "rollbacks",
+        (json_int_t)result->rollbacks, "grows", (json_int_t)result->grows, "preempted", (json_int_t)result->turned_out, "vote_p50_us",
+        result->vote_p50_us, "vote_p99_us", result->vote_p99_us, "verified_rows", (json_int_t)result->checked_rows, "mismatches",
+        (json_int_t)(result->mismatches + result->differing), "tp", (int)options->tp, "pp", (int)options->pp, "formats", result->formats,
+        "ranks", ranks, "digest", hex);
+    char *text = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (object != NULL) {
+        json_decref(object);
+    }
+    if (text == NULL) {
+        return kvg_fail(KVG_ENOMEM, "no memory for the summary as JSON: close other programs");
+    }
+    puts(text);
+    free(text);
+    return KVG_OK;
+}
+
+KvgStatus kvg_replay_result_judge(const ReplayOptions *options, const ReplayRun *run, const ReplayResult *result)
+{
+    for (int rank = 0; rank < result->rank_count; rank++) {
+        if (result->ranks[rank].mismatches > 0) {
+            return kvg_fail(KVG_ETAINTED, "rank %d: %s; %" PRIu64 " of %" PRIu64 " sampled rows differ in all: memory of that rank changed behind kvgrid",
+                            rank, result->ranks[rank].first, result->mismatches, result->checked_rows);
+        }
+    }
+    if (result->differing > 0) {
+        return kvg_fail(KVG_ETAINTED, "%" PRIu64 " requests ended with unequal copies of a head on two ranks; %s", result->differing,
+                        run->shared.digests.first);
+    }
+    if (options->fault.kind != REPLAY_FAULT_NONE && !result->ranks[options->fault.rank].fault_done) {
+        return kvg_fail(KVG_EINVAL, "--fault never struck: the run had %" PRIu64 " steps and its fault waits for step %" PRIu64 ": give a lower step",
+                        result->commits + result->rollbacks, options->fault.step);
+    }
+    return KVG_OK;
+}
