@@ -1,11 +1,256 @@
-#include <stdio.h>
+/* kvgrid replay: a real request trace against the state of a model that is spread over a grid of ranks.
+ *
+ *   options -> launch -> files -> grid -> placement -> run -> report
+ *
+ * Between the arrows all ranks agree whether they got that far; the lowest that did not is heard, once, and all leave together. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "launch/command/command.h"
+#include "launch/command/replay_memory.h"
+#include "launch/command/replay_report.h"
+#include "launch/command/replay_run.h"
+#include "launch/command/trace.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/memory.h"
+
+typedef struct ReplayInput {
+    KvgPolicy      policy;
+    ModelConfig    config;
+    ReplayRequest *requests; /* [count] clipped */
+    uint64_t       count;
+    uint64_t       longest;  /* rows of the longest request that the model's context allows */
+    uint64_t       memory;   /* bytes on this rank */
+} ReplayInput;
+
+/* ---- input */
+
+static KvgStatus resolve_policy(const ReplayOptions *options, KvgPolicy *policy)
+{
+    const KvgPolicy *process = NULL;
+    KVG_TRY(kvg_policy_process(&process));
+    *policy = *process;
+    if (options->ring >= 0) {
+        policy->swa_ring = (int8_t)options->ring;
+    }
+    return KVG_OK;
+}
+
+static KvgStatus load_requests(const ReplayOptions *options, ReplayInput *input)
+{
+    Trace     trace = { 0 };
+    void     *memory = NULL;
+    KvgStatus status = KVG_OK;
+    KVG_TRY(kvg_trace_load(options->trace, &trace));
+    input->count = kvg_min_u64(trace.count, options->requests);
+    KVG_TRY_GOTO(kvg_calloc(input->count, sizeof(ReplayRequest), "the requests", &memory), err_free_trace);
+    input->requests = memory;
+    for (uint64_t i = 0; i < input->count; i++) {
+        ReplayRequest whole = { trace.requests[i].context, trace.requests[i].generated };
+        input->requests[i] = kvg_replay_clip(whole, options->max_tokens);
+        uint64_t total = kvg_replay_total(&input->requests[i]);
+        if (input->config.context == 0 || total <= input->config.context) {
+            input->longest = kvg_max_u64(input->longest, total);
+        }
+    }
+err_free_trace:
+    kvg_trace_free(&trace);
+    return status;
+}
+
+/* T: capacity is balanced over the classes for the longest request that will run, not for the model's context. */
+static uint64_t balanced_rows(const ReplayInput *input)
+{
+    return kvg_max_u64(input->longest, KVG_CHUNK_ROWS);
+}
+
+static uint32_t step_rows_max(const ReplayOptions *options)
+{
+    return (uint32_t)kvg_min_u64(4096, kvg_max_u64(kvg_max_u64(options->chunk, options->spec), KVG_CHUNK_ROWS));
+}
+
+static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch *launch, ReplayInput *input)
+{
+    KvGridPlanOptions want = KVG_GRID_PLAN_OPTIONS_INIT;
+    KvGridPlan        plan;
+    want.tp = options->tp;
+    want.pp = options->pp;
+    want.sizing.policy = input->policy;
+    want.sizing.format_k = options->format_k;
+    want.sizing.format_v = options->format_v;
+    want.layout = options->layout;
+    want.ctx = balanced_rows(input);
+    want.prefill_chunk_max = step_rows_max(options);
+    want.max_sequences = options->concurrency;
+    KVG_TRY(kvg_grid_plan(&input->config, &want, &plan));
+    KvgStatus status = kvg_replay_memory_need(&plan, (uint32_t)launch->bootstrap.rank, balanced_rows(input), options->concurrency,
+                                              &input->memory);
+    kvg_grid_plan_free(&plan);
+    input->memory = options->memory != 0 ? options->memory
+                                         : kvg_min_u64(input->memory, kvg_replay_memory_available(launch->local_ranks));
+    return status;
+}
+
+static KvgStatus check_ranks(const ReplayOptions *options, const ReplayLaunch *launch)
+{
+    const uint64_t ranks = (uint64_t)options->tp * options->pp;
+    if (ranks == (uint64_t)launch->bootstrap.ranks) {
+        return KVG_OK;
+    }
+    return kvg_fail(KVG_EINVAL, "--tp %u times --pp %u is a grid of %" PRIu64 " ranks, and %d %s started: start it with mpirun -n %" PRIu64
+                                " or srun --mpi=pmix -n %" PRIu64 ", or change --tp and --pp",
+                    options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks);
+}
+
+static KvgStatus load_input(const ReplayOptions *options, ReplayLaunch *launch, ReplayInput *input)
+{
+    KVG_TRY(check_ranks(options, launch));
+    KVG_TRY(resolve_policy(options, &input->policy));
+    launch->timeout_ms = input->policy.timeout_ms;
+    KVG_TRY(kvg_model_config_load(options->model, &input->config));
+    KVG_TRY(load_requests(options, input));
+    return choose_memory(options, launch, input);
+}
+
+static void free_input(ReplayInput *input)
+{
+    kvg_free(input->requests);
+    kvg_model_config_free(&input->config);
+}
+
+/* ---- grid and placement */
+
+static KvgStatus create_grid(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, KvgGrid **grid)
+{
+    KvgGridOptions want = KVG_GRID_OPTIONS_INIT;
+    KvComm         comm;
+    KVG_TRY(kvg_replay_launch_comm(launch, &comm));
+    want.tp = options->tp;
+    want.pp = options->pp;
+    want.policy = &input->policy;
+    want.comm = comm.ops != NULL ? &comm : NULL;
+    KvgStatus status = kvg_grid_create(&launch->bootstrap, &want, grid);
+    if (status != KVG_OK && comm.ops != NULL) {
+        comm.ops->close(comm.self);
+    }
+    return status;
+}
+
+static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, KvgGrid *grid, KvgPlacement **placement)
+{
+    KvgPlaceOptions want = KVG_PLACE_OPTIONS_INIT;
+    want.format_k = options->format_k;
+    want.format_v = options->format_v;
+    want.layout = options->layout;
+    want.max_sequences = options->concurrency;
+    want.memory_bytes = input->memory;
+    want.ctx = balanced_rows(input);
+    want.prefill_chunk_max = step_rows_max(options);
+    return kvg_place(grid, &input->config, &want, placement);
+}
+
+/* ---- the run */
+
+/* The others cannot be asked when the grid is in doubt or a rank is gone: this ends all of them. */
+static KvgStatus agree_or_abort(const ReplayLaunch *launch, KvgStatus mine)
+{
+    if (mine == KVG_EINDOUBT || mine == KVG_EPEER) {
+        kvg_replay_launch_abort(launch, KVG_EXIT_FAILED);
+    }
+    return kvg_replay_agree(launch, mine);
+}
+
+static int report(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayRun *run)
+{
+    ReplayResult result;
+    KvgStatus    status = agree_or_abort(launch, kvg_replay_result_gather(run, &result));
+    if (status != KVG_OK) {
+        return KVG_EXIT_FAILED;
+    }
+    if (launch->bootstrap.rank == 0) {
+        kvg_replay_print_summary(&result);
+        status = options->json ? kvg_replay_print_json(options, &result) : KVG_OK;
+        if (status == KVG_OK) {
+            status = kvg_replay_result_judge(options, run, &result);
+        }
+    }
+    status = agree_or_abort(launch, status);
+    kvg_replay_result_free(&result);
+    return kvg_command_exit_status(status);
+}
+
+static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, KvgGrid *grid,
+                 KvgPlacement *placement)
+{
+    ReplayRun run;
+    KvgStatus status = kvg_replay_run_create(options, launch, grid, placement, input->requests, input->count, &run);
+    if (status != KVG_OK) {
+        return kvg_command_exit_status(status);
+    }
+    status = agree_or_abort(launch, kvg_replay_run_serve(&run));
+    int exit_status = status == KVG_OK ? report(options, launch, &run) : KVG_EXIT_FAILED;
+    kvg_replay_run_free(&run);
+    return exit_status;
+}
+
+static int serve_on_grid(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input)
+{
+    KvgGrid      *grid = NULL;
+    KvgPlacement *placement = NULL;
+    int           exit_status = KVG_EXIT_USE;
+    KvgStatus     status = kvg_replay_agree(launch, create_grid(options, launch, input, &grid));
+    if (status == KVG_OK) {
+        status = kvg_replay_agree(launch, place(options, input, grid, &placement));
+    }
+    exit_status = kvg_command_exit_status(status);
+    if (status == KVG_OK) {
+        if (launch->bootstrap.rank == 0) {
+            kvg_replay_print_opening(options, kvg_placement_plan(placement), input->memory, input->count);
+        }
+        exit_status = serve(options, launch, input, grid, placement);
+    }
+    if (placement != NULL) {
+        kvg_placement_destroy(placement);
+    }
+    if (grid != NULL) {
+        kvg_grid_destroy(grid);
+    }
+    return exit_status;
+}
+
+/* The rank that the launcher gave this process, before MPI is asked: --help is printed by one of them. */
+static int is_first_process(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    rank = rank != NULL ? rank : getenv("PMIX_RANK");
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
 
 int kvg_command_replay(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    fprintf(stderr, "kvgrid replay: replay is not in this build yet; kvgrid plan shows how a model falls on a grid\n");
-    return KVG_EXIT_USE;
+    ReplayOptions options = { 0 };
+    ReplayInput   input = { 0 };
+    ReplayLaunch  launch;
+    KvgStatus     status = kvg_replay_options_parse(argc, argv, &options);
+    if (status == KVG_OK && options.help) {
+        if (is_first_process()) {
+            kvg_replay_options_print(stdout);
+        }
+        return KVG_EXIT_DONE;
+    }
+    char sentence[512]; /* of the options: starting MPI may leave another one */
+    snprintf(sentence, sizeof sentence, "%s", kvg_last_error());
+    KvgStatus started = kvg_replay_launch_start(&launch);
+    status = status == KVG_OK ? started : kvg_fail(status, "%s", sentence);
+    int exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, status));
+    if (exit_status == KVG_EXIT_DONE) {
+        exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, load_input(&options, &launch, &input)));
+    }
+    if (exit_status == KVG_EXIT_DONE) {
+        exit_status = serve_on_grid(&options, &launch, &input);
+    }
+    free_input(&input);
+    kvg_replay_launch_stop(&launch);
+    return exit_status;
 }

@@ -2,6 +2,7 @@
 #include "launch/command/replay_fault.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "launch/command/replay_schedule.h"
@@ -10,16 +11,14 @@
 
 KvgStatus kvg_replay_fault_parse(const char *text, ReplayFault *fault)
 {
-    char          word[8];
-    unsigned      rank = 0;
-    unsigned long step = 0;
-    int           end = 0;
-    /* %u and %lu would take a sign: the characters before the digits are fixed by the scan sets. */
-    if (sscanf(text, "%7[a-z]:%9[0-9]@step%18[0-9]%n", word, (char[10]){ 0 }, (char[19]){ 0 }, &end) == 3 && text[end] == '\0' &&
-        sscanf(text, "%*[a-z]:%u@step%lu", &rank, &step) == 2 && step >= 1) {
+    char     word[8], rank_digits[10], step_digits[19]; /* sets of digits, since %u would take a sign */
+    int      end = 0;
+    if (sscanf(text, "%7[a-z]:%9[0-9]@step%18[0-9]%n", word, rank_digits, step_digits, &end) == 3 && text[end] == '\0') {
+        uint32_t rank = (uint32_t)strtoul(rank_digits, NULL, 10);
+        uint64_t step = strtoull(step_digits, NULL, 10);
         ReplayFaultKind kind = strcmp(word, "flip") == 0 ? REPLAY_FAULT_FLIP
                              : strcmp(word, "refuse") == 0 ? REPLAY_FAULT_REFUSE : REPLAY_FAULT_NONE;
-        if (kind != REPLAY_FAULT_NONE) {
+        if (kind != REPLAY_FAULT_NONE && step >= 1) {
             *fault = (ReplayFault){ kind, rank, step };
             return KVG_OK;
         }

@@ -83,6 +83,17 @@ static KvgStatus check_required(const ReplayOptions *options)
     return KVG_OK;
 }
 
+/* 0 stands for "chosen", which is what leaving the option out means. */
+static KvgStatus check_memory(const Option table[OPTION_COUNT_OF_REPLAY], const ReplayOptions *options)
+{
+    for (size_t i = 0; i < OPTION_COUNT_OF_REPLAY; i++) {
+        if (table[i].target == &options->memory && table[i].given && options->memory == 0) {
+            return kvg_fail(KVG_EINVAL, "--memory 0 holds nothing: give bytes, or leave it out to have them chosen");
+        }
+    }
+    return KVG_OK;
+}
+
 KvgStatus kvg_replay_options_parse(int argc, char **argv, ReplayOptions *options)
 {
     ReplayOptions parsed = { .requests = REPLAY_NO_LIMIT, .max_tokens = REPLAY_NO_LIMIT, .seed = 1, .ring = -1 };
@@ -92,6 +103,7 @@ KvgStatus kvg_replay_options_parse(int argc, char **argv, ReplayOptions *options
     KVG_TRY(kvg_options_parse(table, OPTION_COUNT_OF_REPLAY, argc, argv));
     if (!parsed.help) {
         KVG_TRY(check_required(&parsed));
+        KVG_TRY(check_memory(table, &parsed));
         KVG_TRY(narrow(&counts, &parsed));
     }
     *options = parsed;
