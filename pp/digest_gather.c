@@ -101,5 +101,5 @@ KvgStatus kvg_sequence_digest_start(KvgSequence *sequence, KvDigest *digest, Kvg
 KvgStatus kvg_sequence_digest(KvgSequence *sequence, KvDigest *digest)
 {
     KvgSetup *setup = NULL;
-    return kvg_setup_finish(kvg_sequence_digest_start(sequence, digest, &setup), setup);
+    return kvg_setup_finish(kvg_sequence_digest_start(sequence, digest, &setup), &setup);
 }

@@ -88,7 +88,7 @@ struct KvgSetup {
 KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, KvgSetup **setup);
 KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes);
 /* Starts, waits, frees: the blocking form of every operation. */
-KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *setup);
+KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *const *setup);
 
 /* ---- grid */
 

@@ -548,5 +548,5 @@ KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPla
 KvgStatus kvg_place(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement)
 {
     KvgSetup *setup = NULL;
-    return kvg_setup_finish(kvg_place_start(grid, config, options, placement, &setup), setup);
+    return kvg_setup_finish(kvg_place_start(grid, config, options, placement, &setup), &setup);
 }

@@ -160,5 +160,5 @@ KvgStatus kvg_placement_resize_start(KvgPlacement *placement, uint64_t memory_by
 KvgStatus kvg_placement_resize(KvgPlacement *placement, uint64_t memory_bytes)
 {
     KvgSetup *setup = NULL;
-    return kvg_setup_finish(kvg_placement_resize_start(placement, memory_bytes, &setup), setup);
+    return kvg_setup_finish(kvg_placement_resize_start(placement, memory_bytes, &setup), &setup);
 }

@@ -291,5 +291,5 @@ err_free:
 KvgStatus kvg_grid_settle(KvgGrid *grid, const int *survivors, int survivor_count)
 {
     KvgSetup *setup = NULL;
-    return kvg_setup_finish(kvg_grid_settle_start(grid, survivors, survivor_count, &setup), setup);
+    return kvg_setup_finish(kvg_grid_settle_start(grid, survivors, survivor_count, &setup), &setup);
 }

@@ -125,7 +125,7 @@ void kvg_setup_free(KvgSetup *setup)
     kvg_free(setup);
 }
 
-KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *setup)
+KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *const *setup)
 {
-    return started != KVG_OK ? started : kvg_setup_wait(setup);
+    return started != KVG_OK ? started : kvg_setup_wait(*setup);
 }
