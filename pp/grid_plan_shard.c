@@ -86,7 +86,8 @@ static void sizes_text(const ModelConfig *config, uint32_t layer_count, char *te
 static void obstacle_text(const StatePlan *layer, uint32_t tp, char *text, size_t text_bytes)
 {
     if (layer->kind != KVG_STATE_RECURRENT) {
-        snprintf(text, text_bytes, "%u query heads and %u KV heads", layer->u.kv.query_heads, layer->u.kv.kv_heads);
+        snprintf(text, text_bytes, "%u query heads and %u KV head%s", layer->u.kv.query_heads, layer->u.kv.kv_heads,
+                 layer->u.kv.kv_heads == 1 ? "" : "s");
         return;
     }
     for (uint32_t part = 0; part < layer->u.recurrent.part_count; part++) {

@@ -226,7 +226,11 @@ static KvgStatus set_option(Option *option, const char *value)
         return KVG_OK;
     case OPTION_COUNT: return kvg_parse_count(option->name, value, option->least, option->most, option->target);
     case OPTION_BYTES: return kvg_parse_bytes(option->name, value, option->target);
-    case OPTION_FORMAT: return kvg_format_parse(value, option->target);
+    case OPTION_FORMAT:
+        if (kvg_format_parse(value, option->target) != KVG_OK) {
+            return kvg_fail(KVG_EINVAL, "%s: %s", option->name, kvg_last_error());
+        }
+        return KVG_OK;
     case OPTION_SWITCH:
         if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {
             return kvg_fail(KVG_EINVAL, "%s is \"%s\": it is on or off", option->name, value);
