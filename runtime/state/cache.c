@@ -70,7 +70,7 @@ KvgStatus kvg_cache_check_intact(const KvCache *cache)
 /* ---- booking */
 
 /* The table's end that a class should have for rows up to `target`. A windowed pool class books at most its cap and slides;
- * a flat ring is held whole from its first row on. */
+ * a flat ring fills from its front and is held whole once it has been full. */
 static uint32_t wanted_end(const KvCache *cache, uint32_t class_index, uint64_t target)
 {
     const KvClassGeometry *class = kvg_store_class(cache->store, class_index);
@@ -81,7 +81,7 @@ static uint32_t wanted_end(const KvCache *cache, uint32_t class_index, uint64_t 
         uint32_t first = held_end - kvg_store_held(cache->store, class_index, cache->slot);
         end = kvg_min_u64(end, (uint64_t)first + class->unit_cap);
     } else if (class->ring && class->window != 0) {
-        end = target > 0 ? kvg_ceil_div_u64(class->row_cap, KVG_CHUNK_ROWS) : 0;
+        end = kvg_min_u64(end, kvg_ceil_div_u64(class->row_cap, KVG_CHUNK_ROWS)); /* nothing rebases before the ring is full */
     }
     return end > held_end ? (uint32_t)end : held_end;
 }
