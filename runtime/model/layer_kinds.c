@@ -112,18 +112,28 @@ static KvgStatus kinds_by_flags(JsonModel *model, const json_t *list)
     return KVG_OK;
 }
 
-/* The smallest layer number says where the list starts to count: one holds 0, or the count is from 1. */
-static uint32_t list_base(const json_t *const lists[2])
+static bool list_holds(const json_t *list, json_int_t number)
 {
-    for (int i = 0; i < 2; i++) {
-        for (size_t j = 0; j < json_array_size(lists[i]); j++) {
-            const json_t *entry = json_array_get(lists[i], j);
-            if (json_is_integer(entry) && json_integer_value(entry) == 0) {
-                return 0;
-            }
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+        if (json_is_integer(entry) && json_integer_value(entry) == number) {
+            return true;
         }
     }
-    return 1;
+    return false;
+}
+
+/* Two lists that name every layer show where they start to count: one holds 0, or the count is from 1. One list alone may
+ * hold neither 0 nor the number of layers; then the family decides: GLM counts from 0, Kimi from 1. */
+static uint32_t list_base(const JsonModel *model, const json_t *const lists[2])
+{
+    if (list_holds(lists[0], 0) || list_holds(lists[1], 0)) {
+        return 0;
+    }
+    if (lists[0] != NULL && lists[1] != NULL) {
+        return 1;
+    }
+    return kvg_json_is_family(model, "glm") && !list_holds(lists[0] != NULL ? lists[0] : lists[1], model->n_layer) ? 0 : 1;
 }
 
 static KvgStatus mark_listed(JsonModel *model, const char *name, const json_t *list, uint32_t base, KvLayerKind kind)
@@ -146,6 +156,7 @@ static KvgStatus kinds_by_lists(JsonModel *model)
     JsonFields    group;
     const json_t *lists[2];
     KvLayerKind   rest;
+    uint32_t      base;
 
     KVG_TRY(kvg_fields_group(&model->fields, "linear_attn_config", &group));
     KVG_TRY(kvg_field_list(&group, "full_attn_layers", 0, &lists[0]));
@@ -154,14 +165,15 @@ static KvgStatus kinds_by_lists(JsonModel *model)
         return kvg_fail(KVG_EFORMAT, "%s: linear_attn_config has neither full_attn_layers nor kda_layers, and there is no "
                         "layer_types; mend the config", model->fields.file);
     }
+    base = list_base(model, lists);
     fill_kinds(model, KVG_LAYER_INHERIT); /* not named yet */
-    KVG_TRY(mark_listed(model, "full_attn_layers", lists[0], list_base(lists), KVG_LAYER_FULL));
-    KVG_TRY(mark_listed(model, "kda_layers", lists[1], list_base(lists), KVG_LAYER_LINEAR));
+    KVG_TRY(mark_listed(model, "full_attn_layers", lists[0], base, KVG_LAYER_FULL));
+    KVG_TRY(mark_listed(model, "kda_layers", lists[1], base, KVG_LAYER_LINEAR));
     rest = lists[0] == NULL ? KVG_LAYER_FULL : KVG_LAYER_LINEAR;
     for (uint32_t il = 0; il < model->n_layer; il++) {
         if (model->kinds[il] == KVG_LAYER_INHERIT && lists[0] != NULL && lists[1] != NULL) {
             return kvg_fail(KVG_EFORMAT, "%s: linear_attn_config names layer %u in neither full_attn_layers nor kda_layers; "
-                            "mend the config", model->fields.file, il + list_base(lists));
+                            "mend the config", model->fields.file, il + base);
         }
         if (model->kinds[il] == KVG_LAYER_INHERIT) {
             model->kinds[il] = (uint8_t)rest;
