@@ -7,7 +7,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
-KvgStatus kvg_resident_tp_kv_init(ResidentTpKvCache *cache, const ResidentTpKvCacheRank ranks[], uint32_t rank_count,
+KvgStatus kvg_resident_tp_kv_init(ResidentTpKvCache *cache, const ResidentTpKvCacheRank *ranks, uint32_t rank_count,
                                   uint32_t layer_count, uint64_t capacity, uint64_t window, uint32_t prefill_chunk_max,
                                   uint32_t flags)
 {

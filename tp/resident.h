@@ -29,7 +29,7 @@ typedef struct ResidentTpKvCache {
 } ResidentTpKvCache;
 
 /** A fresh cache of `layer_count` layers on `rank_count` ranks; the rest as kvg_tp_kv_init. EINVAL: no layer or no rank. */
-KVG_API KvgStatus kvg_resident_tp_kv_init(ResidentTpKvCache *cache, const ResidentTpKvCacheRank ranks[],
+KVG_API KvgStatus kvg_resident_tp_kv_init(ResidentTpKvCache *cache, const ResidentTpKvCacheRank *ranks,
                                           uint32_t rank_count, uint32_t layer_count, uint64_t capacity, uint64_t window,
                                           uint32_t prefill_chunk_max, uint32_t flags);
 
