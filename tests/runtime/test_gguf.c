@@ -31,7 +31,7 @@ static void put(Head *head, const void *bytes, size_t count)
 static void put_le(Head *head, uint64_t value, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        uint8_t byte = (uint8_t)(value >> (8 * i));
+        uint8_t byte = i < 8 ? (uint8_t)(value >> (8 * i)) : 0;
         put(head, &byte, 1);
     }
 }
