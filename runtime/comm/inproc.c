@@ -15,25 +15,11 @@
 #include <kvgrid/log.h>
 
 #include "runtime/base/memory.h"
+#include "runtime/comm/inproc_parcel.h"
 
 #define RELAX_NS      1000000u
 #define RANKS_MAX     65536
 #define SPARES_A_PEER 4u
-
-typedef struct Parcel {
-    struct Parcel *next;
-    uint64_t       due_ns;
-    int            from;
-    int            held;     /* sent while its sender was frozen; released when it thaws */
-    size_t         capacity; /* bytes that fit into `bytes` */
-    size_t         byte_count;
-    uint64_t       bytes[]; /* uint64_t for alignment */
-} Parcel;
-
-typedef struct Inbox {
-    Parcel *first;
-    Parcel *given; /* lent to the reader until its next call */
-} Inbox;
 
 typedef struct Member {
     KvInproc *hub;
@@ -53,120 +39,9 @@ struct KvInproc {
     uint64_t        now_ns;
     KvInprocFilter  filter;
     void           *filter_user;
-    Parcel         *spares;
-    size_t          spare_count; /* all of spare_capacity bytes */
-    size_t          spare_capacity;
+    Spares          spares; /* for records of all ranks */
     Member         *members; /* [ranks] */
 };
-
-/* ---- parcels */
-
-static KvgStatus parcel_new(size_t capacity, Parcel **parcel)
-{
-    void *fresh = NULL;
-
-    KVG_TRY(kvg_calloc(1, sizeof(Parcel) + capacity, "an in-process parcel", &fresh));
-    *parcel = fresh;
-    (*parcel)->capacity = capacity;
-    return KVG_OK;
-}
-
-static void parcels_free(Parcel *first)
-{
-    while (first != NULL) {
-        Parcel *next = first->next;
-
-        kvg_free(first);
-        first = next;
-    }
-}
-
-static void spare_put(KvInproc *hub, Parcel *parcel)
-{
-    if (parcel->capacity != hub->spare_capacity) { /* of an earlier record size */
-        kvg_free(parcel);
-        return;
-    }
-    parcel->next = hub->spares;
-    hub->spares = parcel;
-    hub->spare_count++;
-}
-
-static Parcel *spare_take(KvInproc *hub)
-{
-    Parcel *parcel = hub->spares;
-
-    KVG_ASSERT(parcel != NULL); /* spares_ensure paid for it */
-    hub->spares = parcel->next;
-    hub->spare_count--;
-    parcel->held = 0;
-    return parcel;
-}
-
-/* Makes at least `count` record parcels of `capacity` bytes stand by. */
-static KvgStatus spares_ensure(KvInproc *hub, size_t count, size_t capacity)
-{
-    if (hub->spare_capacity != capacity) {
-        parcels_free(hub->spares);
-        hub->spares = NULL;
-        hub->spare_count = 0;
-        hub->spare_capacity = capacity;
-    }
-    while (hub->spare_count < count) {
-        Parcel *parcel = NULL;
-
-        KVG_TRY(parcel_new(capacity, &parcel));
-        spare_put(hub, parcel);
-    }
-    return KVG_OK;
-}
-
-/* ---- inboxes */
-
-static void inbox_put(Inbox *inbox, Parcel *parcel)
-{
-    Parcel **link = &inbox->first;
-
-    while (*link != NULL && (*link)->due_ns <= parcel->due_ns) {
-        link = &(*link)->next;
-    }
-    parcel->next = *link;
-    *link = parcel;
-}
-
-/* Takes the first parcel that may be read now out of the inbox; NULL when none may. */
-static Parcel *inbox_take(Inbox *inbox, uint64_t now_ns)
-{
-    Parcel **link = &inbox->first;
-
-    while (*link != NULL && (*link)->due_ns <= now_ns && (*link)->held) {
-        link = &(*link)->next;
-    }
-    if (*link == NULL || (*link)->due_ns > now_ns) {
-        return NULL;
-    }
-    Parcel *parcel = *link;
-
-    *link = parcel->next;
-    parcel->next = NULL;
-    return parcel;
-}
-
-static void inbox_clear(Inbox *inbox)
-{
-    parcels_free(inbox->first);
-    kvg_free(inbox->given);
-    *inbox = (Inbox){ 0 };
-}
-
-static void inbox_release(Inbox *inbox, int from)
-{
-    for (Parcel *parcel = inbox->first; parcel != NULL; parcel = parcel->next) {
-        if (parcel->from == from) {
-            parcel->held = 0;
-        }
-    }
-}
 
 /* ---- sending */
 
@@ -239,9 +114,9 @@ static KvgStatus inproc_send(void *self, int peer, const void *bytes, size_t byt
     for (int copies = fate == KVG_INPROC_DUPLICATE ? 2 : 1; copies > 0; copies--) {
         Parcel *parcel = NULL;
 
-        KVG_TRY(parcel_new(byte_count, &parcel));
+        KVG_TRY(kvg_parcel_new(byte_count, &parcel));
         parcel_fill(parcel, from, due_ns, bytes, byte_count);
-        inbox_put(&hub->members[peer].messages, parcel);
+        kvg_inbox_put(&hub->members[peer].messages, parcel);
     }
     from->message_due_ns[peer] = due_ns;
     return KVG_OK;
@@ -255,7 +130,7 @@ static KvgStatus inproc_post(void *self, const void *record)
     KVG_ASSERT(from->record_bytes > 0); /* records_open comes first */
     member_sign(from);
     /* Two a peer: the filter may duplicate. Paid for before the first leaves, so that all get it or none. */
-    KVG_TRY(spares_ensure(hub, 2 * (size_t)(hub->ranks - 1), from->record_bytes));
+    KVG_TRY(kvg_spares_ensure(&hub->spares, 2 * (size_t)(hub->ranks - 1), from->record_bytes));
     for (int peer = 0; peer < hub->ranks; peer++) {
         uint64_t delay_ns = 0;
 
@@ -266,10 +141,10 @@ static KvgStatus inproc_post(void *self, const void *record)
         int          copies = fate == KVG_INPROC_DROP ? 0 : fate == KVG_INPROC_DUPLICATE ? 2 : 1;
 
         for (; copies > 0; copies--) {
-            Parcel *parcel = spare_take(hub);
+            Parcel *parcel = kvg_spares_take(&hub->spares);
 
             parcel_fill(parcel, from, hub->now_ns + delay_ns, record, from->record_bytes);
-            inbox_put(&hub->members[peer].records, parcel);
+            kvg_inbox_put(&hub->members[peer].records, parcel);
         }
     }
     return KVG_OK;
@@ -287,7 +162,7 @@ static KvgStatus inproc_recv(void *self, int *peer, const void **bytes, size_t *
     *byte_count = 0;
     member_sign(member);
     kvg_free(inbox->given);
-    inbox->given = member->frozen || member->killed ? NULL : inbox_take(inbox, member->hub->now_ns);
+    inbox->given = member->frozen || member->killed ? NULL : kvg_inbox_take(inbox, member->hub->now_ns);
     if (inbox->given != NULL) {
         *peer = inbox->given->from;
         *bytes = inbox->given->bytes;
@@ -304,13 +179,13 @@ static const void *inproc_take(void *self, int *peer)
     *peer = -1;
     member_sign(member);
     if (inbox->given != NULL) {
-        spare_put(member->hub, inbox->given);
+        kvg_spares_put(&member->hub->spares, inbox->given);
         inbox->given = NULL;
     }
     if (member->record_bytes == 0 || member->frozen || member->killed) {
         return NULL;
     }
-    inbox->given = inbox_take(inbox, member->hub->now_ns);
+    inbox->given = kvg_inbox_take(inbox, member->hub->now_ns);
     if (inbox->given == NULL) {
         return NULL;
     }
@@ -332,8 +207,8 @@ static KvgStatus inproc_records_open(void *self, size_t record_bytes)
     if (record_bytes == 0) {
         return kvg_fail(KVG_EINVAL, "in-process comm: records of 0 bytes; give the size of the vote record");
     }
-    if (hub->spare_capacity != record_bytes) { /* once for all ranks of the hub */
-        KVG_TRY(spares_ensure(hub, SPARES_A_PEER * pairs, record_bytes));
+    if (hub->spares.capacity != record_bytes) { /* once for all ranks of the hub */
+        KVG_TRY(kvg_spares_ensure(&hub->spares, SPARES_A_PEER * pairs, record_bytes));
     }
     member->record_bytes = record_bytes;
     return KVG_OK;
@@ -356,8 +231,8 @@ static void inproc_comm_close(void *self)
 {
     Member *member = self;
 
-    inbox_clear(&member->messages);
-    inbox_clear(&member->records);
+    kvg_inbox_clear(&member->messages);
+    kvg_inbox_clear(&member->records);
     member->record_bytes = 0;
     member->comm_open = 0;
 }
@@ -469,11 +344,11 @@ void kvg_inproc_destroy(KvInproc *hub)
         Member *member = &hub->members[rank];
 
         KVG_ASSERT(!member->comm_open && !member->liveness_open);
-        inbox_clear(&member->messages); /* for a rank that never came */
-        inbox_clear(&member->records);
+        kvg_inbox_clear(&member->messages); /* for a rank that never came */
+        kvg_inbox_clear(&member->records);
         kvg_free(member->message_due_ns);
     }
-    parcels_free(hub->spares);
+    kvg_parcels_free(hub->spares.first);
     kvg_free(hub->members);
     kvg_free(hub);
 }
@@ -516,8 +391,8 @@ void kvg_inproc_freeze(KvInproc *hub, int rank, int frozen)
     KVG_ASSERT(rank >= 0 && rank < hub->ranks);
     hub->members[rank].frozen = frozen != 0;
     for (int other = 0; !frozen && other < hub->ranks; other++) {
-        inbox_release(&hub->members[other].messages, rank);
-        inbox_release(&hub->members[other].records, rank);
+        kvg_inbox_release(&hub->members[other].messages, rank);
+        kvg_inbox_release(&hub->members[other].records, rank);
     }
 }
 

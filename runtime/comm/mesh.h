@@ -3,6 +3,8 @@
  * Unix sockets between ranks of one host, TCP otherwise (or when asked). It is a KvComm of its own, and the KvLiveness
  * of every multi-process grid: neither MPI nor NVLink reports a death, a closed socket does. Frames are length-prefixed
  * and bounded; a malformed frame closes that connection with a reason.
+ * Nothing is left in a file system, sockets are closed on exec; a child that is forked and does not exec holds them open,
+ * and then the death of its parent goes unseen.
  * Threads: one at a time. Reach: kvg_mesh_create is setup (collective, bounded by timeout_ms). */
 #ifndef KVG_MESH_H
 #define KVG_MESH_H
@@ -17,13 +19,15 @@ typedef struct KvMeshOptions {
     uint32_t    timeout_ms;    /* longest set-up; 0: 30000 */
     uint32_t    heartbeat_ms;  /* sign of life when nothing else is sent; 0: 100 */
     int         tcp;           /* 1: TCP even within a host */
-    const char *interface_ip;  /* TCP: the address to listen on and to tell others; NULL: loopback within a host, else the host name's first address */
-    size_t      message_max;   /* larger messages are refused on both sides; 0: 256 MiB */
+    const char *interface_ip;  /* TCP: the address to listen on and to tell others; NULL: loopback within a host, else the
+                                  host name's first address that is not loopback, else the first interface's */
+    size_t      message_max;   /* larger messages are refused on both sides; the least of all ranks counts; 0: 256 MiB */
 } KvMeshOptions;
 
 #define KVG_MESH_OPTIONS_INIT { sizeof(KvMeshOptions), 0, 0, 0, NULL, 0 }
 
-/** Builds the mesh. One socket set serves both ends: close the comm and the liveness, in any order.
+/** Builds the mesh. What fails on one rank is told to all in the next all-gather, so that they leave together.
+ *  One socket set serves both ends: close the comm and the liveness, in any order.
  *  A grid whose records go another way (MPI) uses the liveness alone and may close the comm end at once.
  *  EINVAL; EIO; EPEER a rank did not come; EINDOUBT the deadline passed, naming the ranks that are missing. */
 KVG_API KvgStatus kvg_mesh_create(const KvgBootstrap *bootstrap, const KvMeshOptions *options, KvComm *comm, KvLiveness *liveness);
