@@ -14,6 +14,7 @@
 #include "launch/command/trace.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/mix.h"
 
 typedef struct ReplayInput {
     KvgPolicy      policy;
@@ -113,6 +114,30 @@ static KvgStatus load_input(const ReplayOptions *options, ReplayLaunch *launch, 
     return choose_memory(options, launch, input);
 }
 
+/* The requests as one number. */
+static uint64_t digest_requests(const ReplayInput *input)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < input->count; i++) {
+        sum += kvg_mix_term(i, input->requests[i].context, input->requests[i].generated, 0);
+    }
+    return sum;
+}
+
+/* Formats, layout, rings and concurrency are the grid's own to compare. */
+static KvgStatus compare_input(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input)
+{
+    const ReplayItem items[] = {
+        { "the number of requests (--trace, --requests)", input->count },
+        { "the requests' lengths (--trace, --max-tokens)", digest_requests(input) },
+        { "--seed", options->seed },
+        { "--chunk", options->chunk },
+        { "--spec", options->spec },
+        { "--fault", kvg_mix_term((uint64_t)options->fault.kind, options->fault.rank, options->fault.step, 0) },
+    };
+    return kvg_replay_compare(launch, items, sizeof items / sizeof *items);
+}
+
 static void free_input(ReplayInput *input)
 {
     kvg_free(input->requests);
@@ -198,12 +223,13 @@ static int serve_on_grid(const ReplayOptions *options, const ReplayLaunch *launc
 {
     KvgGrid      *grid = NULL;
     KvgPlacement *placement = NULL;
-    int           exit_status = KVG_EXIT_USE;
+    int           exit_status;
     KvgStatus     status = kvg_replay_agree(launch, create_grid(options, launch, input, &grid));
     if (status == KVG_OK) {
         status = kvg_replay_agree(launch, place(options, input, grid, &placement));
     }
-    exit_status = kvg_command_exit_status(status);
+    /* Memory that was asked for and holds nothing is bad use; a machine that has none is a failure. */
+    exit_status = status == KVG_ENOMEM && options->memory != 0 ? KVG_EXIT_USE : kvg_command_exit_status(status);
     if (status == KVG_OK) {
         if (launch->bootstrap.rank == 0) {
             kvg_replay_print_opening(options, kvg_placement_plan(placement), input->memory, input->count);
@@ -246,6 +272,9 @@ int kvg_command_replay(int argc, char **argv)
     int exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, status));
     if (exit_status == KVG_EXIT_DONE) {
         exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, load_input(&options, &launch, &input)));
+    }
+    if (exit_status == KVG_EXIT_DONE) {
+        exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, compare_input(&options, &launch, &input)));
     }
     if (exit_status == KVG_EXIT_DONE) {
         exit_status = serve_on_grid(&options, &launch, &input);

@@ -209,6 +209,21 @@ static void make_plane(const ReplayShared *shared, const ReplayLane *lane, const
     }
 }
 
+/* Looks whether votes under way are decided, so that a lane's latency is the vote's and not that of the lanes that write meanwhile. A
+ * failure is heard where the lane waits. */
+static void look_at_votes(ReplayShared *shared)
+{
+    for (uint32_t i = 0; i < shared->lane_count; i++) {
+        ReplayLane *lane = &shared->lanes[i];
+        int         done = 0;
+        if (lane->posted_ns == 0 || lane->decided_ns != 0) {
+            continue;
+        }
+        (void)kvg_step_test(lane->step, &done, NULL);
+        lane->decided_ns = done ? now_ns() : 0;
+    }
+}
+
 static KvgStatus write_layers(ReplayShared *shared, ReplayLane *lane)
 {
     for (uint32_t i = 0; i < shared->planes.count; i++) {
@@ -219,6 +234,7 @@ static KvgStatus write_layers(ReplayShared *shared, ReplayLane *lane)
         rows.k = shared->k;
         rows.v = shared->v;
         KVG_TRY(kvg_write_kv(lane->batch, layer->il, &rows, NULL));
+        look_at_votes(shared);
     }
     return KVG_OK;
 }
@@ -331,8 +347,9 @@ KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane)
     if (status == KVG_EINDOUBT || status == KVG_EPEER) {
         return status;
     }
+    KVG_TRY(note_latency(&shared->latencies, (lane->decided_ns != 0 ? lane->decided_ns : now_ns()) - lane->posted_ns));
     lane->step = NULL;
-    KVG_TRY(note_latency(&shared->latencies, now_ns() - lane->posted_ns));
+    lane->posted_ns = lane->decided_ns = 0;
     KVG_TRY(judge(shared, &outcome));
     if (outcome.kind != KVG_OUTCOME_PUBLISHED) {
         return KVG_OK;

@@ -24,10 +24,29 @@ typedef struct ReplayLatencies {
     size_t    count, capacity;
 } ReplayLatencies;
 
+typedef struct ReplaySeat {
+    KvgSequence *sequence; /* NULL: empty */
+    uint64_t     request;
+    uint64_t     committed, round;
+    ReplayTurn   turn;     /* in the step under way; rows 0: not part of it */
+} ReplaySeat;
+
+typedef struct ReplayLane {
+    KvgBatch   *batch;
+    ReplaySeat *seats;   /* [count] */
+    uint32_t   *asked;   /* [count] rows for begin */
+    uint32_t   *accepted; /* [count] for post */
+    uint32_t    count;
+    KvgStep    *step;    /* NULL: none under way */
+    uint64_t    posted_ns, decided_ns; /* decided_ns 0: not seen decided yet */
+} ReplayLane;
+
 /* What all lanes share. */
 typedef struct ReplayShared {
     const ReplayOptions *options;
     KvgPlacement        *placement;
+    ReplayLane          *lanes;    /* [lane_count] */
+    uint32_t             lane_count;
     const ReplayRequest *requests; /* [queue.count] */
     ReplayPace           pace;
     uint32_t             prompt_rows; /* most prompt rows of a step, all requests together */
@@ -48,23 +67,6 @@ typedef struct ReplayShared {
     ReplayBytes          peak;
     ReplayLatencies      latencies;
 } ReplayShared;
-
-typedef struct ReplaySeat {
-    KvgSequence *sequence; /* NULL: empty */
-    uint64_t     request;
-    uint64_t     committed, round;
-    ReplayTurn   turn;     /* in the step under way; rows 0: not part of it */
-} ReplaySeat;
-
-typedef struct ReplayLane {
-    KvgBatch   *batch;
-    ReplaySeat *seats;   /* [count] */
-    uint32_t   *asked;   /* [count] rows for begin */
-    uint32_t   *accepted; /* [count] for post */
-    uint32_t    count;
-    KvgStep    *step;    /* NULL: none under way */
-    uint64_t    posted_ns;
-} ReplayLane;
 
 KvgStatus kvg_replay_lane_create(ReplayShared *shared, uint32_t seats, ReplayLane *lane);
 /* Not to be called with a step begun and unposted. */

@@ -188,3 +188,35 @@ KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine)
     kvg_free(memory);
     return status;
 }
+
+/* The first item that differs, over ranks in order: all [ranks][count]. */
+static KvgStatus compare_values(const ReplayItem *items, size_t count, const uint64_t *all, int ranks)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (int rank = 1; rank < ranks; rank++) {
+            if (all[(size_t)rank * count + i] != all[i]) {
+                return kvg_fail(KVG_EINVAL, "rank 0 and rank %d differ in %s: give every rank the same", rank, items[i].name);
+            }
+        }
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_replay_compare(const ReplayLaunch *launch, const ReplayItem *items, size_t count)
+{
+    uint64_t mine[16];
+    void    *all = NULL;
+    KVG_ASSERT(count <= sizeof mine / sizeof *mine);
+    for (size_t i = 0; i < count; i++) {
+        mine[i] = items[i].value;
+    }
+    if (kvg_calloc((size_t)launch->bootstrap.ranks, count * sizeof *mine, "the ranks' options", &all) != KVG_OK) {
+        kvg_replay_launch_abort(launch, 1);
+    }
+    KvgStatus status = launch->bootstrap.allgather(launch->bootstrap.user, mine, all, count * sizeof *mine, launch->timeout_ms);
+    if (status == KVG_OK) {
+        status = compare_values(items, count, all, launch->bootstrap.ranks);
+    }
+    kvg_free(all);
+    return status;
+}

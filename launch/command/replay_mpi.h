@@ -27,6 +27,14 @@ _Noreturn void kvg_replay_launch_abort(const ReplayLaunch *launch, int code);
  * well; else the lowest failing rank's status, after rank 0 has printed that rank's sentence, once. */
 KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine);
 
+/* Collective: EINVAL, the same on every rank, naming the first of `count` values that differs between rank 0 and another rank. What
+ * the grid's own handshake does not see: options that make ranks walk or write differently. */
+typedef struct ReplayItem {
+    const char *name;
+    uint64_t    value;
+} ReplayItem;
+KvgStatus kvg_replay_compare(const ReplayLaunch *launch, const ReplayItem *items, size_t count);
+
 /* S7/B96: srun without a PMIx plugin starts `tasks` copies that are each rank 0 of 1. EINVAL naming both numbers and the cure.
  *   tasks         SLURM_NTASKS, NULL or "" when unset
  *   inside_mpirun 1: mpirun counted the ranks, inside a job whose step counts are its daemons' own */

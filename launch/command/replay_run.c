@@ -57,9 +57,9 @@ static KvgStatus create_lanes(ReplayRun *run)
     const uint32_t count = pp > 1 ? (uint32_t)kvg_min_u64(2 * pp, concurrency) : 1;
     void          *memory = NULL;
     KVG_TRY(kvg_calloc(count, sizeof(ReplayLane), "the batches", &memory));
-    run->lanes = memory;
-    for (; run->lane_count < count; run->lane_count++) {
-        KVG_TRY(kvg_replay_lane_create(&run->shared, (uint32_t)kvg_ceil_div_u64(concurrency, count), &run->lanes[run->lane_count]));
+    run->shared.lanes = memory;
+    for (ReplayShared *shared = &run->shared; shared->lane_count < count; shared->lane_count++) {
+        KVG_TRY(kvg_replay_lane_create(shared, (uint32_t)kvg_ceil_div_u64(concurrency, count), &shared->lanes[shared->lane_count]));
     }
     run->patience = 2 * pp + 2; /* what a step frees may count only W steps later */
     return KVG_OK;
@@ -69,7 +69,7 @@ static KvgStatus create_buffers(ReplayRun *run)
 {
     ReplayShared *shared = &run->shared;
     const uint64_t round_rows = shared->pace.spec > 1 ? shared->pace.spec : 1;
-    const uint64_t rows = shared->prompt_rows + round_rows * run->lanes[0].count;
+    const uint64_t rows = shared->prompt_rows + round_rows * run->shared.lanes[0].count;
     const size_t   row_bytes = shared->planes.row_elements_max * sizeof(float);
     void          *memory = NULL;
     KVG_TRY(kvg_calloc(rows, row_bytes, "a step's K rows", &memory));
@@ -129,10 +129,10 @@ err_free: /* what this rank lacks, all must hear of before the first collective 
 void kvg_replay_run_free(ReplayRun *run)
 {
     ReplayShared *shared = &run->shared;
-    for (uint32_t i = 0; i < run->lane_count; i++) {
-        kvg_replay_lane_free(&run->lanes[i]);
+    for (uint32_t i = 0; i < run->shared.lane_count; i++) {
+        kvg_replay_lane_free(&run->shared.lanes[i]);
     }
-    kvg_free(run->lanes);
+    kvg_free(run->shared.lanes);
     kvg_free(shared->k);
     kvg_free(shared->v);
     kvg_free(shared->latencies.ns);
@@ -145,8 +145,8 @@ void kvg_replay_run_free(ReplayRun *run)
 
 static KvgStatus finish_all(ReplayRun *run)
 {
-    for (uint32_t i = 0; i < run->lane_count; i++) {
-        KVG_TRY(kvg_replay_lane_finish(&run->shared, &run->lanes[i]));
+    for (uint32_t i = 0; i < run->shared.lane_count; i++) {
+        KVG_TRY(kvg_replay_lane_finish(&run->shared, &run->shared.lanes[i]));
     }
     return KVG_OK;
 }
@@ -158,11 +158,11 @@ static KvgStatus relieve(ReplayRun *run)
     ReplayLane *lane = NULL;
     uint32_t    seat = 0;
     uint64_t    youngest = 0;
-    for (uint32_t i = 0; i < run->lane_count; i++) {
-        for (uint32_t at = 0; at < run->lanes[i].count; at++) {
-            const ReplaySeat *candidate = &run->lanes[i].seats[at];
+    for (uint32_t i = 0; i < run->shared.lane_count; i++) {
+        for (uint32_t at = 0; at < run->shared.lanes[i].count; at++) {
+            const ReplaySeat *candidate = &run->shared.lanes[i].seats[at];
             if (candidate->sequence != NULL && (lane == NULL || candidate->request > youngest)) {
-                lane = &run->lanes[i];
+                lane = &run->shared.lanes[i];
                 seat = at;
                 youngest = candidate->request;
             }
@@ -183,10 +183,10 @@ static KvgStatus serve(ReplayRun *run)
     uint32_t       fruitless = 0;
     while (shared->queue.open > 0) {
         int moved = 0;
-        for (uint32_t i = 0; i < run->lane_count; i++) {
-            KVG_TRY(kvg_replay_lane_finish(shared, &run->lanes[i]));
-            KVG_TRY(kvg_replay_lane_admit(shared, &run->lanes[i], &moved));
-            KVG_TRY(kvg_replay_lane_begin(shared, &run->lanes[i], &moved));
+        for (uint32_t i = 0; i < run->shared.lane_count; i++) {
+            KVG_TRY(kvg_replay_lane_finish(shared, &run->shared.lanes[i]));
+            KVG_TRY(kvg_replay_lane_admit(shared, &run->shared.lanes[i], &moved));
+            KVG_TRY(kvg_replay_lane_begin(shared, &run->shared.lanes[i], &moved));
             kvg_replay_progress_show(&progress, run);
         }
         fruitless = moved ? 0 : fruitless + 1;

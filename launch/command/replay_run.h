@@ -9,8 +9,6 @@ typedef struct ReplayRun {
     ReplayShared        shared;
     const ReplayLaunch *launch;
     KvgGrid            *grid;
-    ReplayLane         *lanes; /* [lane_count] */
-    uint32_t            lane_count;
     uint32_t            patience;   /* rounds over the lanes without any row before somebody is turned out */
     uint64_t            rows_total; /* of all requests that are not refused */
     double              seconds;    /* of the loop */
