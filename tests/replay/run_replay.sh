@@ -1,2 +1,189 @@
-#!/bin/sh
-exit 77
+#!/usr/bin/env bash
+# Runs of `kvgrid replay` that must agree: one digest for every grid, chunk, concurrency, speculation, ring, layout and memory.
+#   run_replay.sh grids|shapes|memory|faults|use KVGRID DATA MPIEXEC     exit 0 passed, 1 failed, 77 there is no MPI
+set -u
+set=$1 kvgrid=$2 data=$3 mpiexec=$4
+models=$data/models conv=$data/traces/azure_llm_2023_conv.csv code=$data/traces/azure_llm_2023_code.csv
+[ -n "$mpiexec" ] || { echo "skipped: MPI was not found, and these runs need several ranks"; exit 77; }
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+unset SLURM_NTASKS "${!KVGRID_@}" "${!MEMRA_@}"
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+failures=0 checks=0
+small=(--model "$models/tinyllama-1.1b.json" --trace "$conv" --requests 6 --max-tokens 200)
+common=("${small[@]}")
+
+fail() { failures=$((failures + 1)); printf 'FAILED: %s\n' "$*"; }
+
+# run RANKS ARGUMENTS...: with the set's own arguments first, since the last of a repeated option counts; leaves $status, $out (file), $err (file), $json (the last line), $digest
+out=$scratch/out err=$scratch/err
+run() {
+  local ranks=$1
+  shift
+  if [ "$ranks" = 1 ]; then
+    "$kvgrid" replay "${common[@]}" "$@" >"$out" 2>"$err"
+  else
+    "$mpiexec" -q --oversubscribe --mca mpi_yield_when_idle 1 -n "$ranks" "$kvgrid" replay "${common[@]}" "$@" >"$out" 2>"$err"
+  fi
+  status=$?
+  json=$(tail -n 1 "$out")
+  digest=$(sed -n 's/.*"digest":"\([0-9a-f]\{32\}\)".*/\1/p' <<<"$json")
+}
+field() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" <<<"$json"; }
+
+# same WANT RANKS ARGUMENTS...: the run succeeds, verified, with that digest. WANT "" takes this run's as the one to match: $want
+same() {
+  local expected=$1 ranks=$2
+  shift 2
+  run "$ranks" --json --verify "$@"
+  checks=$((checks + 1))
+  want=${expected:-$digest}
+  if [ $status != 0 ] || [ -z "$digest" ] || [ "$digest" != "$want" ] || [ "$(field mismatches)" != 0 ] || [ "$(field verified_rows)" = 0 ]; then
+    fail "exit $status, digest '$digest', not '$want': $ranks ranks, $*"
+    head -n 5 "$err"
+  fi
+}
+
+# on_grids GRIDS ARGUMENTS...: 1x1 gives the digest, each grid "TPxPP" matches it
+on_grids() {
+  local grids=$1 base
+  shift
+  same "" 1 "$@"
+  base=$want
+  local grid
+  for grid in $grids; do
+    same "$base" $((${grid%x*} * ${grid#*x})) --tp "${grid%x*}" --pp "${grid#*x}" "$@"
+  done
+}
+
+# refused STATUS WORD RANKS ARGUMENTS...: ends with that status, in one sentence of kvgrid's that has the word
+refused() {
+  local expected=$1 word=$2 ranks=$3
+  shift 3
+  run "$ranks" "$@"
+  checks=$((checks + 1))
+  if [ $status != "$expected" ] || [ "$(grep -c '^kvgrid replay: ' "$err")" != 1 ] || ! grep -q -- "$word" "$err"; then
+    fail "exit $status, not $expected with one sentence about '$word': $ranks ranks, $*"
+    head -n 5 "$err"
+  fi
+}
+
+
+case $set in
+grids)
+  on_grids "2x1 1x2 2x2 4x1 1x4 8x1" --spec 3
+  on_grids "2x2 4x1" --model "$models/gemma-4-e4b.json" --trace "$code" --requests 3 --max-tokens 800 --ring on
+  on_grids "2x2 1x4" --model "$models/gpt-oss-120b.json" --trace "$conv" --requests 3 --max-tokens 1000 --ring on --chunk 100
+  on_grids "2x2 8x1" --model "$models/mimo-v2-flash.json" --trace "$conv" --requests 2 --max-tokens 300 --spec 5
+  on_grids "2x2" --model "$models/gemma-3-27b.json" --trace "$conv" --requests 2 --max-tokens 160
+  on_grids "2x2" --model "$models/mistral-7b-v0.1.json" --trace "$conv" --requests 2 --max-tokens 160 --ring on
+  on_grids "4x1 8x1" --model "$models/stories260k.json" --trace "$conv" --requests 12 --max-tokens 1000000 --format-k f16 --format-v bf16
+  [ "$(field refused)" -gt 0 ] || fail "stories260k: no request is longer than its context"
+  ;;
+shapes)
+  same "" 1
+  base=$want
+  for shape in "--spec 1" "--spec 3" "--spec 5 --chunk 17" "--concurrency 1" "--concurrency 3 --chunk 7" "--chunk 65536" "--layout flat --spec 2" \
+               "--ring on" "--ring off --layout flat --concurrency 2"; do
+    same "$base" 1 $shape
+  done
+  for shape in "--spec 5 --concurrency 2" "--layout flat --chunk 33" "--concurrency 3 --spec 3 --ring on"; do
+    same "$base" 4 --tp 2 --pp 2 $shape
+  done
+  windowed="--model $models/gpt-oss-120b.json --trace $conv --requests 3 --max-tokens 1000"
+  same "" 1 $windowed --ring off
+  base=$want
+  for shape in "--ring on" "--ring on --layout flat" "--ring on --layout flat --chunk 64 --spec 3" "--ring on --chunk 64 --spec 5" \
+               "--ring on --chunk 65536" "--layout flat --concurrency 1" "--ring on --layout flat --chunk 4096 --concurrency 2"; do
+    same "$base" 1 $windowed $shape
+  done
+  same "$base" 4 $windowed --tp 2 --pp 2 --ring on --layout flat --chunk 128 --spec 3
+  # the trace's line ends do not matter; another seed does
+  head -n 7 "$conv" | sed 's/$/\r/' | head -c -2 >"$scratch/crlf.csv"
+  same "" 1
+  same "$want" 1 --trace "$scratch/crlf.csv"
+  run 1 --json --seed 2
+  [ $status = 0 ] && [ "$digest" != "$want" ] || fail "another seed leaves the digest as it was"
+  ;;
+memory)
+  same "" 1
+  base=$want
+  for memory in 2700000 3MB 4MB; do
+    same "$base" 1 --memory $memory
+  done
+  [ "$(field preempted)" -gt 0 ] || fail "4 MB: nobody was turned out, so that path was not tried"
+  same "$base" 1 --memory 6MB --layout flat
+  same "$base" 1 --memory 3MB --spec 5 --chunk 20
+  same "$base" 4 --tp 2 --pp 2 --memory 700000
+  same "$base" 4 --tp 1 --pp 4 --memory 900kB --concurrency 5
+  refused 2 "--memory" 1 --memory 1MB
+  windowed="--model $models/gpt-oss-120b.json --trace $conv --requests 3 --max-tokens 1000 --ring on"
+  same "" 1 $windowed
+  same "$want" 1 $windowed --memory 36MB --chunk 64
+  same "$want" 1 $windowed --memory 36MB --chunk 64 --layout flat --spec 3
+  # tokens that cannot be: requests of no tokens at all
+  printf 'TIMESTAMP,ContextTokens,GeneratedTokens\nx,0,0\nx,0,3\nx,5,0\nx,1,1\n' >"$scratch/zero.csv"
+  same "" 1 --model "$models/tinyllama-1.1b.json" --trace "$scratch/zero.csv"
+  [ "$(field tokens)" = 10 ] || fail "requests of no tokens: $(field tokens) tokens, not 10"
+  same "$want" 4 --model "$models/tinyllama-1.1b.json" --trace "$scratch/zero.csv" --tp 2 --pp 2 --spec 4 --concurrency 1
+  ;;
+faults)
+  same "" 4 --tp 2 --pp 2
+  base=$want
+  for rank in 0 3; do
+    for step in 1 40; do
+      refused 1 "rank $rank" 4 --json --verify --tp 2 --pp 2 --fault flip:$rank@step$step
+      [ -n "$digest" ] && [ "$digest" != "$base" ] || fail "flip:$rank@step$step leaves the digest '$digest'"
+    done
+    same "$base" 4 --tp 2 --pp 2 --fault refuse:$rank@step5
+    [ "$(field rollbacks)" = 1 ] || fail "refuse:$rank@step5: $(field rollbacks) rollbacks, not 1"
+  done
+  run 1 --json --fault flip:0@step9 # without --verify the digest alone tells
+  [ $status = 0 ] && [ "$digest" != "$base" ] || fail "flip:0@step9 without --verify: exit $status, digest '$digest'"
+  run 1 --json --verify --fault flip:0@step9 --layout flat --spec 3
+  [ $status = 1 ] && [ "$digest" != "$base" ] || fail "flip in a flat plane: exit $status, digest '$digest'"
+  refused 1 "rank 7" 8 --json --verify --tp 8 --fault flip:7@step20 # one of two copies of a head
+  [ -n "$digest" ] && [ "$digest" != "$base" ] || fail "a flip in one copy of a head leaves the digest '$digest'"
+  windowed="--model $models/mistral-7b-v0.1.json --trace $conv --requests 1 --max-tokens 160 --ring on"
+  same "" 1 $windowed
+  refused 1 "rank 0" 1 $windowed --json --verify --fault flip:0@step3
+  refused 2 "never struck" 4 --tp 2 --pp 2 --fault refuse:1@step100000
+  ;;
+use)
+  refused 2 "mpirun -n 4" 1 --tp 2 --pp 2
+  refused 2 "mpirun -n 4" 2 --tp 2 --pp 2
+  refused 2 "mpirun -n 2" 4 --tp 2
+  SLURM_NTASKS=4 refused 2 "--mpi=pmix" 1
+  SLURM_NTASKS=4 SLURM_JOB_ID= refused 2 "--mpi=pmix" 2 --tp 2
+  refused 2 "no option --wat" 2 --tp 2 --wat
+  refused 2 "layout" 1 --layout heap
+  refused 2 "q5_1" 2 --tp 2 --format-k q5_1
+  refused 2 "cannot be" 2 --tp 2 --model "$scratch/absent.json"
+  refused 2 "absent.csv" 2 --tp 2 --trace "$scratch/absent.csv"
+  refused 2 "1, 2, 4" 3 --tp 3
+  refused 2 "head" 1 --model "$models/stories15m.json"
+  refused 2 "LatentKvCache" 2 --tp 2 --model "$models/deepseek-v3.2.json"
+  refused 2 "Recurrent" 1 --model "$models/jamba-v0.1.json"
+  printf 'TIMESTAMP,ContextTokens,GeneratedTokens\nx,5,many\n' >"$scratch/bad.csv"
+  refused 2 "bad.csv" 2 --tp 2 --trace "$scratch/bad.csv"
+  # a knob, or an option, of one rank alone
+  shared="${small[*]} --tp 2"
+  for mixed in "KVGRID_SWA_RING=1 --" "KVGRID_KV_V=q8_0 --" "A=1 -- --seed 2" "A=1 -- --spec 3" "A=1 -- --requests 2"; do
+    checks=$((checks + 1))
+    "$mpiexec" -q --oversubscribe -n 1 "$kvgrid" replay $shared : -n 1 env ${mixed%%--*} "$kvgrid" replay $shared ${mixed#*--} >"$out" 2>"$err"
+    [ $? = 2 ] && [ "$(grep -c '^kvgrid replay: .*rank 0 and rank 1 differ' "$err")" = 1 ] || { fail "rank 1 alone with $mixed"; head -n 5 "$err"; }
+  done
+  # line 1 names the formats
+  run 1
+  grep -q '^K q8_0 (lossy), V q5_1 (lossy)' <(head -n 1 "$out") || fail "line 1: $(head -n 1 "$out")"
+  grep -q 'state rows/s (no model compute)' "$out" || fail "the summary does not say what its rows are"
+  run 1 --format-k bf16 --format-v f16
+  ! grep -q lossy "$out" || fail "bf16 and f16 are called lossy"
+  ;;
+*)
+  echo "unknown set $set"
+  exit 1
+  ;;
+esac
+echo "$set: $checks checks, $failures failures"
+[ $failures = 0 ] && [ $checks -gt 0 ]

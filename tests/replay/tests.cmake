@@ -14,6 +14,8 @@ kvg_add_replay_test(test_replay_schedule replay_schedule.c)
 kvg_add_replay_test(test_replay_options replay_options.c replay_fault.c replay_planes.c replay_generator.c replay_schedule.c options.c)
 kvg_add_replay_test(test_replay_digest replay_digest.c)
 kvg_add_replay_test(test_replay_mpi replay_mpi.c)
+kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_digest.c replay_mpi.c replay_planes.c
+  replay_generator.c replay_schedule.c replay_verify.c replay_fault.c)
 
 # Each list of runs must end in one digest; RUN_SERIAL since the ranks of a run take turns on few cores.
 foreach(set grids shapes memory faults use)
