@@ -1,0 +1,160 @@
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch/command/options.h"
+
+static uint64_t    count, bytes;
+static const char *text;
+static int         flag, on;
+static KvFormat    format;
+static Option      options[7];
+
+static void setup(void)
+{
+    const Option table[] = {
+        { "--tp", OPTION_COUNT, &count, "N", "ranks", 1, 64, 0 },       { "--memory", OPTION_BYTES, &bytes, "SIZE", "memory", 0, 0, 0 },
+        { "--model", OPTION_TEXT, &text, "PATH", "model", 0, 0, 0 },    { "--json", OPTION_FLAG, &flag, NULL, "json", 0, 0, 0 },
+        { "--ring", OPTION_SWITCH, &on, "on|off", "ring", 0, 0, 0 },    { "--format-k", OPTION_FORMAT, &format, "FORMAT", "k", 0, 0, 0 },
+        { NULL, OPTION_HEADING, NULL, NULL, "a heading", 0, 0, 0 },
+    };
+
+    memcpy(options, table, sizeof table);
+    count = bytes = 7;
+    text = NULL;
+    flag = 0;
+    on = -1;
+    format = KVG_POLICY;
+}
+
+static KvgStatus parse(char *first, char *second)
+{
+    char *argv[] = { "part", first, second, NULL };
+
+    return kvg_options_parse(options, 7, first == NULL ? 1 : second == NULL ? 2 : 3, argv);
+}
+
+static void check_refused(char *first, char *second, const char *sentence)
+{
+    ck_assert_int_eq(parse(first, second), KVG_EINVAL);
+    ck_assert_msg(strstr(kvg_last_error(), sentence) != NULL, "\"%s\" does not say \"%s\"", kvg_last_error(), sentence);
+}
+
+START_TEST(test_options_take_values_beside_or_behind_an_equals_sign)
+{
+    ck_assert_int_eq(parse(NULL, NULL), KVG_OK);
+    ck_assert_uint_eq(count, 7);
+    ck_assert_int_eq(parse("--tp", "4"), KVG_OK);
+    ck_assert_uint_eq(count, 4);
+    ck_assert_int_eq(options[0].given, 1);
+    ck_assert_int_eq(options[1].given, 0);
+    ck_assert_int_eq(parse("--tp=64", "--json"), KVG_OK);
+    ck_assert_uint_eq(count, 64);
+    ck_assert_int_eq(flag, 1);
+    ck_assert_int_eq(parse("--model=a=b", NULL), KVG_OK);
+    ck_assert_str_eq(text, "a=b");
+    ck_assert_int_eq(parse("--ring", "off"), KVG_OK);
+    ck_assert_int_eq(on, 0);
+    ck_assert_int_eq(parse("--ring=on", "--format-k=fp8"), KVG_OK);
+    ck_assert_int_eq(on, 1);
+    ck_assert_int_eq(format, KVG_FP8);
+}
+END_TEST
+
+START_TEST(test_options_refuse_bad_use_and_name_the_nearest)
+{
+    check_refused("--tpp", "4", "did you mean --tp?");
+    check_refused("--jsn", NULL, "did you mean --json?");
+    check_refused("--format_k=fp8", NULL, "did you mean --format-k?");
+    check_refused("-tp", "4", "did you mean --tp?");
+    check_refused("model.json", NULL, "is not expected here");
+    check_refused("--tp", NULL, "--tp needs a value (N)");
+    check_refused("--json=1", NULL, "takes no value");
+    check_refused("--model=", NULL, "needs a value");
+    check_refused("--ring", "yes", "it is on or off");
+    check_refused("--format-k", "q9", "--format-k");
+    check_refused("--tp", "0", "from 1 to 64");
+    check_refused("--tp", "65", "from 1 to 64");
+    check_refused("--tp", "-1", "not a whole number");
+    check_refused("--tp", "4x", "not a whole number");
+    check_refused("--tp", " 4", "not a whole number");
+    check_refused("--tp", "99999999999999999999", "not a whole number");
+    ck_assert_uint_eq(count, 7);
+    ck_assert_int_eq(format, KVG_POLICY);
+}
+END_TEST
+
+START_TEST(test_options_sizes_are_powers_of_1000_or_of_1024)
+{
+    static const struct { const char *text; uint64_t bytes; } cases[] = {
+        { "0", 0 }, { "1", 1 }, { "141GB", 141000000000ull }, { "80GiB", 85899345920ull }, { "12 GiB", 12884901888ull }, { "5B", 5 },
+        { "1kB", 1000 }, { "1KiB", 1024 }, { "3MB", 3000000 }, { "3MiB", 3145728 }, { "2TB", 2000000000000ull }, { "1TiB", 1099511627776ull },
+        { "1.5GiB", 1610612736ull }, { "0.25GB", 250000000 }, { "1.1GB", 1100000000 }, { "9223372036854775807", INT64_MAX },
+    };
+    static const char *const bad[] = { "", "GB", "141G", "141gb", "1.GB", ".5GB", "-1", "1e9", "0x10", "9223372036854775808", "9999999TiB",
+                                       "1GBs", "1,5GB" };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ck_assert_msg(kvg_parse_bytes("--memory", cases[i].text, &bytes) == KVG_OK, "%s: %s", cases[i].text, kvg_last_error());
+        ck_assert_msg(bytes == cases[i].bytes, "%s is %llu", cases[i].text, (unsigned long long)bytes);
+    }
+    bytes = 7;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ck_assert_msg(kvg_parse_bytes("--memory", bad[i], &bytes) == KVG_EINVAL, "\"%s\" is %llu", bad[i], (unsigned long long)bytes);
+        ck_assert_ptr_nonnull(strstr(kvg_last_error(), "--memory"));
+    }
+    ck_assert_uint_eq(bytes, 7);
+}
+END_TEST
+
+START_TEST(test_options_lists_are_numbers_between_commas)
+{
+    static const char *const bad[] = { "", ",", "1,", ",1", "1,,2", "1 ,2", "a", "1,2,3,4", "4294967296" };
+    uint32_t                 list[3];
+    size_t                   found = 9;
+
+    ck_assert_int_eq(kvg_parse_list("--fence", "3,7,11", list, 3, &found), KVG_OK);
+    ck_assert_uint_eq(found, 3);
+    ck_assert_uint_eq(list[2], 11);
+    ck_assert_int_eq(kvg_parse_list("--fence", "4294967295", list, 3, &found), KVG_OK);
+    ck_assert_uint_eq(found, 1);
+    ck_assert_uint_eq(list[0], 4294967295u);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ck_assert_msg(kvg_parse_list("--fence", bad[i], list, 3, &found) == KVG_EINVAL, "\"%s\"", bad[i]);
+    }
+    ck_assert_uint_eq(found, 1);
+}
+END_TEST
+
+START_TEST(test_options_nearest_word_takes_the_fewest_edits)
+{
+    static const char *const words[] = { "plan", "replay", "doctor", "knobs" };
+
+    ck_assert_str_eq(kvg_nearest_word("plna", words, 4), "plan");
+    ck_assert_str_eq(kvg_nearest_word("repaly", words, 4), "replay");
+    ck_assert_str_eq(kvg_nearest_word("knob", words, 4), "knobs");
+    ck_assert_str_eq(kvg_nearest_word("doc", words, 4), "doctor");
+    ck_assert_str_eq(kvg_nearest_word("", words, 4), "plan");
+    ck_assert_ptr_nonnull(kvg_nearest_word("a-word-that-is-much-longer-than-any-that-there-could-ever-be", words, 4));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *tcase = tcase_create("options");
+
+    tcase_add_checked_fixture(tcase, setup, NULL);
+    tcase_add_test(tcase, test_options_take_values_beside_or_behind_an_equals_sign);
+    tcase_add_test(tcase, test_options_refuse_bad_use_and_name_the_nearest);
+    tcase_add_test(tcase, test_options_sizes_are_powers_of_1000_or_of_1024);
+    tcase_add_test(tcase, test_options_lists_are_numbers_between_commas);
+    tcase_add_test(tcase, test_options_nearest_word_takes_the_fewest_edits);
+    suite_add_tcase(suite, tcase);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int bad = srunner_ntests_failed(runner) != 0 || srunner_ntests_run(runner) == 0;
+    srunner_free(runner);
+    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+}
