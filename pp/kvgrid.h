@@ -10,6 +10,14 @@
 #include <kvgrid/format.h>
 #include <kvgrid/model.h>
 #include <kvgrid/sizing.h>
+#include <kvgrid/ring.h>
+#include <kvgrid/index_ring.h>
+#include <kvgrid/transaction.h>
+#include <kvgrid/vote.h>
+#include <kvgrid/head_shard.h>
+#include <kvgrid/shape.h>
+#include <kvgrid/resident.h>
+#include <kvgrid/partition.h>
 #include <kvgrid/dev.h>
 #include <kvgrid/bootstrap.h>
 #include <kvgrid/comm.h>

@@ -1,4 +1,5 @@
-/* Error: whoever picks the code writes the sentence; three macros carry it upward. Private. */
+/* Error: whoever picks the code writes the sentence; three macros carry it upward. Private; its two functions are exported for
+ * kvgrid_mpi alone, which must set the last error of the libkvgrid.so it is linked to. */
 #ifndef KVG_ERROR_H
 #define KVG_ERROR_H
 
@@ -6,10 +7,10 @@
 
 /* Sets this thread's last error to the formatted sentence and returns `status`. The sentence says what, where,
  * the values, and the cure; it has no trailing newline. */
-KvgStatus kvg_fail(KvgStatus status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+KVG_API KvgStatus kvg_fail(KvgStatus status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* A bug in the library (never bad input): prints file, line and expression through the log callback and aborts. */
-_Noreturn void kvg_assert_failed(const char *file, int line, const char *expression);
+KVG_API _Noreturn void kvg_assert_failed(const char *file, int line, const char *expression);
 
 #define KVG_ASSERT(expression) \
     ((expression) ? (void)0 : kvg_assert_failed(__FILE__, __LINE__, #expression))

@@ -1,7 +1,7 @@
 /* Memory: the library's own host allocations, counted, and made to fail on request by tests. Private.
  *
  * Every allocation of the library goes through here, so that a test can prove that nothing leaked and can fail
- * the nth allocation until none is left. */
+ * the nth allocation until none is left. Exported, where it is, for kvgrid_mpi alone. */
 #ifndef KVG_MEMORY_H
 #define KVG_MEMORY_H
 
@@ -11,9 +11,9 @@
 #include "runtime/base/error.h"
 
 /* Zeroed array of `count` elements of `bytes`; the product is checked. ENOMEM names `what`. count 0 gives a valid pointer. */
-KvgStatus kvg_calloc(size_t count, size_t bytes, const char *what, void **memory);
+KVG_API KvgStatus kvg_calloc(size_t count, size_t bytes, const char *what, void **memory);
 /* Frees what kvg_calloc gave; NULL is allowed. */
-void kvg_free(void *memory);
+KVG_API void kvg_free(void *memory);
 
 /* A copy of a string, freed by kvg_free. */
 KvgStatus kvg_strdup(const char *text, const char *what, char **copy);
