@@ -2,13 +2,13 @@
 #   setup_require base|all   install what is missing, or say what to install and stop (exit 2)
 #   setup_build DIR TARGETS  configure and build; "all" or names of targets
 #   setup_ranks N COMMAND..  run a command under mpirun, more ranks than cores if need be
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 assume_yes=0
 jobs=$(nproc 2>/dev/null || echo 2)
-mpi_parts=""    # "OFF": build without MPI although it may be here
-test_parts="ON"
+mpi_parts=ON  # OFF: build without MPI although it may be here
+test_parts=ON # OFF: Check may be missing
 build_options=() # more -D options of CMake
 
 # ranks may outnumber cores, run as root in a container, and not be allowed to read each other's memory there
@@ -120,7 +120,7 @@ setup_build() { # setup_build DIR TARGET..
     local dir=$1 targets=()
     shift
     [ "$1" = all ] || targets=(--target "$@")
-    cmake -S "$root" -B "$dir" -DKVG_WITH_MPI="${mpi_parts:-ON}" -DKVG_BUILD_TESTS="$test_parts" "${build_options[@]}" > "$setup_log" 2>&1 ||
+    cmake -S "$root" -B "$dir" -DKVG_WITH_MPI="$mpi_parts" -DKVG_BUILD_TESTS="$test_parts" "${build_options[@]}" > "$setup_log" 2>&1 ||
         { cat "$setup_log" >&2; fail "CMake failed in $dir"; }
     sed -n 's/^-- kvgrid:/kvgrid:/p' "$setup_log"
     cmake --build "$dir" -j "$jobs" "${targets[@]}" > "$setup_log" 2>&1 || { tail -n 60 "$setup_log" >&2; fail "the build in $dir failed"; }
