@@ -142,7 +142,7 @@ void kvg_store_flat_trim(KvStore *store, uint32_t class_index, uint32_t slot, ui
     }
 }
 
-/* ---- fork: the rows are copied to where they stand in the source, a ring's base with them */
+/* ---- fork: the rows are copied to where they stand in the source; the caller sets the target's base to the source's */
 
 static void copy_slice(KvStore *store, const KvPlane *plane, uint32_t source, uint32_t target, uint64_t rows, KvgStream stream)
 {
@@ -173,6 +173,5 @@ KvgStatus kvg_store_flat_fork(KvStore *store, uint32_t class_index, uint32_t sou
             copy_slice(store, &layer->view.v, source, target, rows - base, stream);
         }
     }
-    class->base_row[target] = (uint32_t)base;
     return KVG_OK;
 }
