@@ -33,7 +33,7 @@ static int layer_falls(const StatePlan *layer, uint32_t tp)
     return 1; /* latents are whole on every rank, sharing layers own nothing */
 }
 
-int kvg_grid_heads_fall(const ModelConfig *config, uint32_t layer_count, uint32_t tp)
+static int model_falls(const ModelConfig *config, uint32_t layer_count, uint32_t tp)
 {
     for (uint32_t il = 0; il < layer_count; il++) {
         if (!layer_falls(&config->plan.layers[il], tp)) {
@@ -70,7 +70,7 @@ static void sizes_text(const ModelConfig *config, uint32_t layer_count, char *te
     most = most > 4096 ? 4096 : most; /* Mamba-1 counts channels as heads */
     text[0] = '\0';
     for (uint32_t tp = 1; tp <= most; tp++) {
-        if (!kvg_grid_heads_fall(config, layer_count, tp)) {
+        if (!model_falls(config, layer_count, tp)) {
             continue;
         }
         int wrote = snprintf(text + used, text_bytes - used, "%s%u", used == 0 ? "" : ", ", tp);

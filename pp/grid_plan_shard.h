@@ -26,8 +26,6 @@ typedef struct GridShare {
 /* Checks that every layer of [0, layer_count) falls on `tp` ranks. EGEOM names the first that does not and lists the TP
  * sizes that work for the whole model. */
 KvgStatus kvg_grid_check_heads(const ModelConfig *config, uint32_t layer_count, uint32_t tp);
-/* Whether every layer falls on `tp` ranks; sets no error. */
-int kvg_grid_heads_fall(const ModelConfig *config, uint32_t layer_count, uint32_t tp);
 
 /* Computes shares [layer_count]. `ctx` is the T of fixed_bytes, `max_ctx` the length that slots are made for. */
 KvgStatus kvg_grid_shares(const ModelConfig *config, const KvGridPlanOptions *options, uint32_t layer_count, uint64_t ctx,

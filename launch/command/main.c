@@ -1,6 +1,9 @@
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <kvgrid/kvgrid.h>
 
 #include "launch/command/command.h"
 #include "launch/command/options.h"
@@ -72,8 +75,34 @@ static const char *nearest_part(const char *word)
     return kvg_nearest_word(word, names, PART_COUNT);
 }
 
+/* Whether a launcher started this process as another rank than 0. */
+static int is_later_rank(void)
+{
+    static const char *const variables[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK" };
+
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *rank = getenv(variables[i]);
+
+        if (rank != NULL) {
+            return strcmp(rank, "0") != 0;
+        }
+    }
+    return 0;
+}
+
+/* Parts that are not collective say the same on every rank: one of them says it. */
+static void speak_once(void)
+{
+    if (is_later_rank() && (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL)) {
+        exit(KVG_EXIT_FAILED);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    if (argc < 2 || strcmp(argv[1], "replay") != 0) {
+        speak_once();
+    }
     if (argc < 2) {
         print_help(stderr);
         return KVG_EXIT_USE;
@@ -83,7 +112,7 @@ int main(int argc, char **argv)
         return kvg_command_finish("--help", KVG_EXIT_DONE);
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("kvgrid %s\n", KVG_VERSION);
+        printf("kvgrid %s\n", kvg_version(NULL, NULL, NULL));
         return kvg_command_finish("--version", KVG_EXIT_DONE);
     }
     for (size_t i = 0; i < PART_COUNT; i++) {

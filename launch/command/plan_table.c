@@ -102,39 +102,52 @@ static void print_trunk(FILE *stream, const PlanReport *report)
 
 #define HEADS_MOST 48
 
-/* "0-1", or "0/0-1" where layers of the stage have different head counts; "whole" for latents, "-" for no rows. */
-static void heads_text(const PlanReport *report, const KvRankPlan *rank, char text[HEADS_MOST])
-{
-    uint32_t seen[4], seen_count = 0;
-    size_t   used = 0;
-    int      latents = 0;
+typedef struct HeadsSeen {
+    uint32_t counts[4];
+    uint32_t count;
+} HeadsSeen;
 
-    text[0] = '\0';
+/* Adds "0-1" for each head count of the stage's layers of one kind that was not seen yet; returns the length of the text. */
+static size_t add_heads(const PlanReport *report, const KvRankPlan *rank, KvStateKind kind, HeadsSeen *seen, char *text, size_t used)
+{
     for (uint32_t il = rank->lo; il < rank->hi; il++) {
         const StatePlan *layer = &report->config.plan.layers[il];
         HeadShard        shard;
         uint32_t         known = 0;
 
-        latents |= layer->kind == KVG_STATE_LATENT;
-        if (layer->kind != KVG_STATE_KV && layer->kind != KVG_STATE_SLIDING_KV) {
+        if (layer->kind != kind) {
             continue;
         }
-        while (known < seen_count && seen[known] != layer->u.kv.kv_heads) {
+        while (known < seen->count && seen->counts[known] != layer->u.kv.kv_heads) {
             known++;
         }
-        if (known < seen_count || seen_count == 4 ||
+        if (known < seen->count || seen->count == 4 ||
             kvg_head_shard(layer->u.kv.kv_heads, report->grid.plan.tp, rank->tp_rank, &shard) != KVG_OK) {
             continue;
         }
-        seen[seen_count++] = layer->u.kv.kv_heads;
+        seen->counts[seen->count++] = layer->u.kv.kv_heads;
         used += (size_t)snprintf(text + used, HEADS_MOST - used, "%s%u", used == 0 ? "" : "/", shard.first);
         if (shard.count > 1) {
             used += (size_t)snprintf(text + used, HEADS_MOST - used, "-%u", shard.first + shard.count - 1);
         }
     }
-    if (latents) {
-        snprintf(text + used, HEADS_MOST - used, "%swhole", used == 0 ? "" : "/");
-    } else if (seen_count == 0) {
+    return used;
+}
+
+/* "0-1", or "0/0-1" where full and windowed layers have different head counts; "whole" for latents, "-" for no rows. */
+static void heads_text(const PlanReport *report, const KvRankPlan *rank, char text[HEADS_MOST])
+{
+    HeadsSeen seen = { .count = 0 };
+    size_t    used = add_heads(report, rank, KVG_STATE_KV, &seen, text, 0);
+
+    used = add_heads(report, rank, KVG_STATE_SLIDING_KV, &seen, text, used);
+    for (uint32_t il = rank->lo; il < rank->hi; il++) {
+        if (report->config.plan.layers[il].kind == KVG_STATE_LATENT) {
+            snprintf(text + used, HEADS_MOST - used, "%swhole", used == 0 ? "" : "/");
+            return;
+        }
+    }
+    if (used == 0) {
         snprintf(text, HEADS_MOST, "-");
     }
 }

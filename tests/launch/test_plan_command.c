@@ -499,6 +499,20 @@ START_TEST(test_command_help_and_version)
 }
 END_TEST
 
+START_TEST(test_command_speaks_once_not_once_a_rank)
+{
+    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_RANK", "1", 1), 0);
+    ck_assert_int_eq(run_model("llama-3.1-8b", "--tp 3"), 2);
+    ck_assert_str_eq(err, "");
+    ck_assert_int_eq(run_model("llama-3.1-8b", "--tp 2 --json"), 0);
+    ck_assert_str_eq(out, "");
+    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_RANK", "0", 1), 0);
+    ck_assert_int_eq(run_model("llama-3.1-8b", "--tp 3"), 2);
+    ck_assert_str_ne(err, "");
+    ck_assert_int_eq(unsetenv("OMPI_COMM_WORLD_RANK"), 0);
+}
+END_TEST
+
 START_TEST(test_command_doctor_has_a_line_a_check)
 {
     int lines = 0;
@@ -561,6 +575,7 @@ int main(void)
     tcase_add_test(tcase, test_plan_table_speaks_as_engines_do);
     tcase_add_test(tcase, test_plan_bad_use_is_one_sentence_and_status_2);
     tcase_add_test(tcase, test_command_help_and_version);
+    tcase_add_test(tcase, test_command_speaks_once_not_once_a_rank);
     tcase_add_test(tcase, test_command_doctor_has_a_line_a_check);
     tcase_add_test(tcase, test_command_knobs_show_value_and_source);
     suite_add_tcase(suite, tcase);
