@@ -146,7 +146,7 @@ static void free_input(ReplayInput *input)
 
 /* ---- grid and placement */
 
-static KvgStatus create_grid(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, KvgGrid **grid)
+static KvgStatus create_grid(const ReplayOptions *options, ReplayLaunch *launch, const ReplayInput *input, KvgGrid **grid)
 {
     KvgGridOptions want = KVG_GRID_OPTIONS_INIT;
     KvComm         comm;
@@ -154,6 +154,8 @@ static KvgStatus create_grid(const ReplayOptions *options, const ReplayLaunch *l
     want.tp = options->tp;
     want.pp = options->pp;
     want.policy = &input->policy;
+    want.on_lost = kvg_replay_launch_lost;
+    want.user = launch;
     want.comm = comm.ops != NULL ? &comm : NULL;
     KvgStatus status = kvg_grid_create(&launch->bootstrap, &want, grid);
     if (status != KVG_OK && comm.ops != NULL) {
@@ -219,7 +221,7 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
     return exit_status;
 }
 
-static int serve_on_grid(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input)
+static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, const ReplayInput *input)
 {
     KvgGrid      *grid = NULL;
     KvgPlacement *placement = NULL;

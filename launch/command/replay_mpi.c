@@ -88,6 +88,9 @@ KvgStatus kvg_replay_launch_start(ReplayLaunch *launch)
     if (under_launcher()) {
         KVG_TRY(start_mpi(launch));
     }
+    void *lost = NULL;
+    KVG_TRY(kvg_calloc((size_t)launch->bootstrap.ranks, 1, "the lost ranks", &lost));
+    launch->lost = lost;
     /* mpirun starts its daemons by srun, so inside a job the count that a rank sees may be theirs. */
     int inside_mpirun = env_set("OMPI_COMM_WORLD_SIZE") && env_set("SLURM_JOB_ID");
     return kvg_replay_check_slurm(getenv("SLURM_NTASKS"), inside_mpirun, launch->bootstrap.ranks);
@@ -113,6 +116,7 @@ void kvg_replay_launch_stop(ReplayLaunch *launch)
         MPI_Finalize();
     }
 #endif
+    kvg_free(launch->lost);
     *launch = (ReplayLaunch){ 0 };
 }
 
@@ -124,14 +128,31 @@ static int speaks(const ReplayLaunch *launch)
     return launch->bootstrap.rank == 0 && !apart;
 }
 
+void kvg_replay_launch_lost(void *launch, int rank, const char *why)
+{
+    const ReplayLaunch *self = launch;
+    (void)why; /* it is in the sentence of the step that is in doubt */
+    KVG_ASSERT(rank >= 0 && rank < self->bootstrap.ranks);
+    self->lost[rank] = 1;
+}
+
+static int is_lowest_alive(const ReplayLaunch *launch)
+{
+    int lowest = 0;
+    while (launch->lost != NULL && lowest < launch->bootstrap.rank && launch->lost[lowest]) {
+        lowest++;
+    }
+    return lowest == launch->bootstrap.rank;
+}
+
 void kvg_replay_launch_abort(const ReplayLaunch *launch, int code)
 {
-    /* Each rank gives those below it a moment: the lowest one alive prints and ends the job before the next one wakes. */
-    struct timespec moment = { 0, 300000000L * (launch->bootstrap.rank % 3) };
-    moment.tv_sec = launch->bootstrap.rank / 3;
-    nanosleep(&moment, NULL);
-    fprintf(stderr, "kvgrid replay: rank %d: %s\n", launch->bootstrap.rank, kvg_last_error());
-    fflush(NULL);
+    if (is_lowest_alive(launch)) {
+        fprintf(stderr, "kvgrid replay: rank %d: %s\n", launch->bootstrap.rank, kvg_last_error());
+        fflush(NULL);
+    } else {
+        nanosleep(&(struct timespec){ 1, 0 }, NULL); /* the one that speaks ends the job, too */
+    }
 #ifdef KVG_HAVE_MPI
     if (launch->with_mpi) {
         MPI_Abort(MPI_COMM_WORLD, code);

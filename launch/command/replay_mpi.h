@@ -12,6 +12,7 @@ typedef struct ReplayLaunch {
     int          with_mpi;
     int          local_ranks; /* ranks on this machine */
     uint32_t     timeout_ms;  /* of every wait for the other ranks */
+    uint8_t     *lost;        /* [ranks] 1: the grid found it gone */
 } ReplayLaunch;
 
 /* Makes this process a rank. Then, on all ranks alike, checks SLURM_NTASKS against the ranks there are. */
@@ -20,7 +21,9 @@ KvgStatus kvg_replay_launch_start(ReplayLaunch *launch);
 KvgStatus kvg_replay_launch_comm(const ReplayLaunch *launch, KvComm *comm);
 /* Collective. Nothing may be in flight. */
 void kvg_replay_launch_stop(ReplayLaunch *launch);
-/* Ends every rank with `code`, for when the others cannot be asked. The lowest rank that comes here says why; see the source. */
+/* Notes a lost rank; a KvgGridOptions.on_lost whose user is the launch. */
+void kvg_replay_launch_lost(void *launch, int rank, const char *why);
+/* Ends every rank with `code`, for when the others cannot be asked. The lowest rank that is not lost says why: the last error. */
 _Noreturn void kvg_replay_launch_abort(const ReplayLaunch *launch, int code);
 
 /* Collective: how this rank fared (`mine`, with the last error as its sentence) against all others. Answers KVG_OK when every rank did

@@ -9,6 +9,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 unset SLURM_NTASKS "${!KVGRID_@}" "${!MEMRA_@}"
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
+leaks_of_mpi=detect_leaks=0:${ASAN_OPTIONS:-} # Open MPI's own, in a sanitized build
 failures=0 checks=0
 small=(--model "$models/tinyllama-1.1b.json" --trace "$conv" --requests 6 --max-tokens 200)
 common=("${small[@]}")
@@ -23,7 +24,7 @@ run() {
   if [ "$ranks" = 1 ]; then
     "$kvgrid" replay "${common[@]}" "$@" >"$out" 2>"$err"
   else
-    "$mpiexec" -q --oversubscribe --mca mpi_yield_when_idle 1 -n "$ranks" "$kvgrid" replay "${common[@]}" "$@" >"$out" 2>"$err"
+    ASAN_OPTIONS=$leaks_of_mpi "$mpiexec" -q --oversubscribe --mca odls_base_sigkill_timeout 0 --mca mpi_yield_when_idle 1 -n "$ranks" "$kvgrid" replay "${common[@]}" "$@" >"$out" 2>"$err"
   fi
   status=$?
   json=$(tail -n 1 "$out")
@@ -170,7 +171,7 @@ use)
   shared="${small[*]} --tp 2"
   for mixed in "KVGRID_SWA_RING=1 --" "KVGRID_KV_V=q8_0 --" "A=1 -- --seed 2" "A=1 -- --spec 3" "A=1 -- --requests 2"; do
     checks=$((checks + 1))
-    "$mpiexec" -q --oversubscribe -n 1 "$kvgrid" replay $shared : -n 1 env ${mixed%%--*} "$kvgrid" replay $shared ${mixed#*--} >"$out" 2>"$err"
+    ASAN_OPTIONS=$leaks_of_mpi "$mpiexec" -q --oversubscribe --mca odls_base_sigkill_timeout 0 -n 1 "$kvgrid" replay $shared : -n 1 env ${mixed%%--*} "$kvgrid" replay $shared ${mixed#*--} >"$out" 2>"$err"
     [ $? = 2 ] && [ "$(grep -c '^kvgrid replay: .*rank 0 and rank 1 differ' "$err")" = 1 ] || { fail "rank 1 alone with $mixed"; head -n 5 "$err"; }
   done
   # line 1 names the formats
