@@ -41,9 +41,10 @@ void kvg_batch_destroy(KvgBatch *batch)
         return;
     }
     KVG_ASSERT(batch->open_step == NULL);
-    for (uint32_t i = 0; i < batch->placement->ring; i++) {
-        if (batch->placement->steps[i].batch == batch) {
-            batch->placement->steps[i].batch = NULL; /* an undecided step goes on: its entries name the sequences */
+    for (uint32_t i = 0; i < batch->placement->grid->votes->ring; i++) { /* an undecided step goes on: its entries name the sequences */
+        KvgStep *step = &batch->placement->grid->votes->steps[i];
+        for (uint32_t b = 0; b < step->batch_count; b++) {
+            step->batch[b] = step->batch[b] == batch ? NULL : step->batch[b];
         }
     }
     batch->placement->batches--;
@@ -136,7 +137,7 @@ KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStr
     KvRowsIn v = rows_in(rows->v, rows->dtype, rows->token_stride_v, rows->head_stride_v, view->heads, view->v.head_dim);
     for (uint32_t slot = 0; slot < batch->slots; slot++) {
         const KvgSequence *sequence = kvg_batch_at(batch, slot);
-        uint32_t count = step->rows[slot];
+        uint32_t count = step->rows[batch->first + slot];
         uint64_t first = rows->first_token != NULL ? rows->first_token[slot] : token;
         KvRowsIn k_slot = k, v_slot = v;
         if (count == 0) {

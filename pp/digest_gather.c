@@ -60,7 +60,7 @@ static KvgStatus run(KvgSetup *setup, int *done)
         return phase_combine(setup);
     }
     if (kvg_sequence_in_step(state->sequence) == 2) { /* its last step first; this phase runs again until then */
-        KvgStatus status = kvg_step_test(kvg_step_at(state->sequence->placement, state->sequence->last_step), &decided, NULL);
+        KvgStatus status = kvg_step_test(kvg_step_at(state->sequence->placement->grid->votes, state->sequence->last_step), &decided, NULL);
         if (!decided) {
             return status;
         }

@@ -180,7 +180,8 @@ void kvg_grid_destroy(KvgGrid *grid)
     if (grid == NULL) {
         return;
     }
-    KVG_ASSERT(grid->placement == NULL);
+    KVG_ASSERT(grid->placements == NULL);
+    kvg_votes_free(grid->votes);
     if (grid->comm.ops != NULL) {
         grid->comm.ops->close(grid->comm.self);
         grid->liveness.ops->close(grid->liveness.self);
@@ -305,8 +306,8 @@ KvgStatus kvg_grid_turn(KvgGrid *grid)
     if (grid->ranks == 1) {
         return KVG_OK;
     }
-    if (grid->placement != NULL) {
-        kvg_records_take(grid->placement);
+    if (grid->votes != NULL) {
+        kvg_records_take(grid->votes);
     }
     now = kvg_grid_now(grid);
     if (now - grid->last_poll_ns >= LIVENESS_PERIOD_NS) {

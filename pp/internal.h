@@ -1,7 +1,8 @@
 /* Internal: the objects behind the public handles of pp, and what they ask of each other. Private.
  *
  *   KvgGrid        the ranks: comm, liveness, epoch, running digest, messages that wait
- *   KvgPlacement   one model on the grid: agreed plan, store, sequences, steps in flight
+ *   KvgVotes       the steps in flight and their records: one for all placements of a grid, so that they can share a step
+ *   KvgPlacement   one model on the grid: agreed plan, store, sequences
  *   KvgSequence    one sequence: its cache on this rank and the step it is in
  *   KvgBatch       fixed places for sequences
  *   KvgStep        one of 2W places for steps: what was staged, what was decided
@@ -92,6 +93,8 @@ KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *const *setup);
 
 /* ---- grid */
 
+typedef struct KvgVotes KvgVotes;
+
 typedef struct KvRecordSlot { /* the records of one step, as they arrive */
     uint64_t       step;
     uint32_t       arrived;  /* how many */
@@ -119,7 +122,9 @@ struct KvgGrid {
     void        *user;
     KvMessage   *inbox, **inbox_tail;
     uint64_t     last_poll_ns;
-    KvgPlacement *placement;
+    KvgVotes     *votes;      /* NULL until something is placed */
+    KvgPlacement *placements; /* linked by `next` */
+    uint32_t      placed;     /* placements so far: numbers them */
 };
 
 /* Receives messages and looks at liveness. */
@@ -149,20 +154,25 @@ typedef struct KvStepEntry {
     uint64_t     generation;
     uint64_t     base_rows;  /* committed rows when the step began */
     uint32_t     staged;     /* rows, all passes */
-    uint32_t     slot;       /* of the batch */
+    uint32_t     slot;       /* among the step's places */
 } KvStepEntry;
+
+#define KVG_STEP_BATCHES_MAX 4
 
 struct KvgStep {
     uint64_t      number;
     KvStepState   state;
-    KvgPlacement *placement;
-    KvgBatch     *batch;
-    uint32_t      slots;       /* of the batch then */
+    KvgVotes     *votes;
+    uint32_t      batch_count;
+    KvgBatch     *batch[KVG_STEP_BATCHES_MAX];     /* NULL once destroyed */
+    KvgPlacement *placement[KVG_STEP_BATCHES_MAX]; /* of each batch */
+    uint32_t      first[KVG_STEP_BATCHES_MAX];     /* its first place among the step's */
+    uint32_t      slots;       /* places of all batches, one after the other */
     uint32_t      count;       /* entries */
     KvStepEntry  *entries;     /* [max_step_sequences] */
-    uint32_t     *rows;        /* [max_step_sequences] by batch slot: granted in the current pass */
-    uint8_t      *refusal;     /* [max_step_sequences] by batch slot */
-    uint32_t     *accepted;    /* [max_step_sequences] by batch slot, of the outcome */
+    uint32_t     *rows;        /* [max_step_sequences] by place: granted in the current pass */
+    uint8_t      *refusal;     /* [max_step_sequences] by place */
+    uint32_t     *accepted;    /* [max_step_sequences] by place, of the outcome */
     uint32_t     *replay;      /* likewise */
     uint64_t      running;     /* the digest of posted calls when it began */
     KvgStatus     local;       /* what this rank alone failed with: it will post "no" */
@@ -187,6 +197,20 @@ struct KvgSequence {
     int           counted_growth; /* booked at open: growth counts from then on */
 };
 
+/* The steps of a grid: at most W undecided, 2W remembered. */
+struct KvgVotes {
+    KvgGrid       *grid;
+    uint32_t       max_step_sequences; /* of the first placement: fixes the record */
+    size_t         record_bytes;
+    uint64_t       begun;       /* number of the last step begun */
+    uint64_t       decided;     /* every step up to this one is decided */
+    uint64_t       released;    /* what fell behind in steps up to this one has been freed */
+    uint32_t       ring;        /* 2W */
+    KvgStep       *steps;       /* [ring], step s at s % ring */
+    KvRecordSlot  *records;     /* [ring] */
+    const KvVoteRecord **votes; /* [ranks] scratch of the decision */
+};
+
 struct KvgBatch {
     KvgPlacement *placement;
     uint32_t      slots;
@@ -194,6 +218,7 @@ struct KvgBatch {
     uint64_t     *serial;    /* [slots] the life of the sequence that was put there */
     int32_t      *slot_of;   /* [slots] device memory */
     KvgStep      *open_step; /* begun and not posted */
+    uint32_t      first;     /* its first place in that step */
 };
 
 /* The sequence in a place; NULL if there is none, or it has been closed since. */
@@ -210,6 +235,8 @@ struct KvgSnapshot {
 
 struct KvgPlacement {
     KvgGrid       *grid;
+    KvgPlacement  *next;
+    uint32_t       number;      /* from 0: tells the placements of a grid apart in digests */
     KvDev          device;
     int            owns_device;
     ModelConfig    config;      /* a copy */
@@ -224,15 +251,6 @@ struct KvgPlacement {
     uint32_t       free_count;
     uint64_t       serial;      /* lives of slots so far */
     uint32_t       batches;
-    /* steps */
-    uint64_t       begun;       /* number of the last step begun */
-    uint64_t       decided;     /* every step up to this one is decided */
-    uint32_t       ring;        /* 2W */
-    KvgStep       *steps;       /* [ring], step s at s % ring */
-    KvRecordSlot  *records;     /* [ring] */
-    size_t         record_bytes;
-    const KvVoteRecord **votes; /* [ranks] scratch of the decision */
-    uint64_t       released;    /* what fell behind in steps up to this one has been freed */
     KvgStats       stats;
 };
 
@@ -242,23 +260,37 @@ void      kvg_placement_free(KvgPlacement *placement);
 /* A rank is known lost: nothing that needs every rank can start. EPEER naming it. */
 KvgStatus kvg_grid_whole(const KvgGrid *grid);
 
-static inline KvgStep *kvg_step_at(KvgPlacement *placement, uint64_t number)
+static inline KvgStep *kvg_step_at(KvgVotes *votes, uint64_t number)
 {
-    return &placement->steps[number % placement->ring];
+    return &votes->steps[number % votes->ring];
 }
 
+/* votes.c: made with the first placement, freed with the grid. */
+KvgStatus kvg_votes_create(KvgGrid *grid, uint32_t max_step_sequences, KvgVotes **votes);
+void      kvg_votes_free(KvgVotes *votes);
+
 /* records.c: where records wait until their step is decided */
-KvgStatus kvg_records_create(KvgPlacement *placement);
-void      kvg_records_destroy(KvgPlacement *placement);
+KvgStatus kvg_records_create(KvgVotes *votes);
+void      kvg_records_destroy(KvgVotes *votes);
 /* Puts a record in its place; drops it if its epoch is older than ours or its step is decided. */
-void kvg_records_put(KvgPlacement *placement, int from, const KvVoteRecord *record);
+void kvg_records_put(KvgVotes *votes, int from, const KvVoteRecord *record);
 /* Takes what has arrived from the comm. */
-void kvg_records_take(KvgPlacement *placement);
-KvRecordSlot *kvg_records_slot(KvgPlacement *placement, uint64_t step);
+void kvg_records_take(KvgVotes *votes);
+KvRecordSlot *kvg_records_slot(KvgVotes *votes, uint64_t step);
 /* The record buffer of this rank for `step`, present from now on. */
-KvVoteRecord *kvg_records_own(KvgPlacement *placement, uint64_t step);
+KvVoteRecord *kvg_records_own(KvgVotes *votes, uint64_t step);
 /* Forgets records of older epochs. */
-void kvg_records_forget(KvgPlacement *placement);
+void kvg_records_forget(KvgVotes *votes);
+
+/* The batches of a step that is posted or given up may begin another. */
+static inline void kvg_step_close_batches(KvgStep *step)
+{
+    for (uint32_t b = 0; b < step->batch_count; b++) {
+        if (step->batch[b] != NULL) {
+            step->batch[b]->open_step = NULL;
+        }
+    }
+}
 
 /* step_decide.c */
 /* Decides the step if all its records are here. *done says whether it is decided. */
@@ -269,12 +301,17 @@ KvgStatus kvg_step_await(KvgStep *step);
 void kvg_step_publish(KvgStep *step, const uint16_t *stored);
 void kvg_step_roll_back(KvgStep *step);
 /* Moves `decided` on over steps that are decided in a row. */
-void kvg_steps_advance(KvgPlacement *placement);
+void kvg_steps_advance(KvgVotes *votes);
 
 /* sequence.c */
 /* The sequence may be named by a posted call now: open, its last step decided (waits for it), what fell behind is freed. */
 KvgStatus kvg_sequence_settle_last(KvgSequence *sequence);
 void      kvg_sequence_drop(KvgSequence *sequence, KvgStream stream);
+/* An id as digests see it: two placements of a grid may use the same. */
+static inline uint64_t kvg_placement_id(const KvgPlacement *placement, uint64_t id)
+{
+    return placement->number == 0 ? id : id ^ kvg_mix64(placement->number);
+}
 /* Its last step is begun here and not posted: 1; posted and undecided: 2; else 0. */
 int       kvg_sequence_in_step(const KvgSequence *sequence);
 

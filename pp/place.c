@@ -75,8 +75,9 @@ static KvgStatus check_options(const KvgGrid *grid, const ModelConfig *config, c
     if (options->max_sequences > 0 && options->max_step_sequences > options->max_sequences) {
         return kvg_fail(KVG_EINVAL, "max_step_sequences %u is more than max_sequences %u", options->max_step_sequences, options->max_sequences);
     }
-    if (grid->placement != NULL) {
-        return kvg_fail(KVG_ENOTSUP, "this grid holds a placement already; a second one beside it is not served yet");
+    if (grid->placements != NULL && options->max_step_sequences > grid->votes->max_step_sequences) {
+        return kvg_fail(KVG_EINVAL, "max_step_sequences %u: records of this grid have room for %u, fixed by its first placement; place the larger first",
+                        options->max_step_sequences, grid->votes->max_step_sequences);
     }
     if (options->with_mtp && config->plan.n_mtp > 0) {
         return kvg_fail(KVG_ENOTSUP, "MTP blocks are not served yet: place the trunk alone (with_mtp 0)");
@@ -137,6 +138,9 @@ static KvgStatus make(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOp
     }
     if (placement->options.max_step_sequences == 0) {
         placement->options.max_step_sequences = placement->options.max_sequences;
+        if (grid->placements != NULL && placement->options.max_step_sequences > grid->votes->max_step_sequences) {
+            placement->options.max_step_sequences = grid->votes->max_step_sequences;
+        }
     }
     KVG_TRY(copy_config(config, &placement->config));
     KVG_TRY(copy_array(options->fence, (size_t)grid->pp + 1, sizeof(uint32_t), &fence));
@@ -382,39 +386,25 @@ static KvgStatus create_sequences(KvgPlacement *placement)
     return KVG_OK;
 }
 
-static KvgStatus create_step(KvgPlacement *placement, KvgStep *step)
+/* The first placement fixes the record; one placed after all others are gone fixes it anew, and step numbers go on. */
+static KvgStatus create_votes(KvgPlacement *placement)
 {
-    uint32_t most = placement->options.max_step_sequences;
-    void    *memory = NULL;
+    KvgGrid  *grid = placement->grid;
+    KvgVotes *votes = NULL;
+    uint64_t  begun = 0;
 
-    step->placement = placement;
-    KVG_TRY(kvg_calloc(most, sizeof(KvStepEntry), "steps", &memory));
-    step->entries = memory;
-    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
-    step->rows = memory;
-    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
-    step->accepted = memory;
-    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
-    step->replay = memory;
-    KVG_TRY(kvg_calloc(most, 1, "steps", &memory));
-    step->refusal = memory;
-    return KVG_OK;
-}
-
-static KvgStatus create_steps(KvgPlacement *placement)
-{
-    KvgGrid *grid = placement->grid;
-    void    *memory = NULL;
-
-    placement->ring = 2 * grid->window;
-    placement->record_bytes = kvg_vote_record_bytes(placement->options.max_step_sequences);
-    KVG_TRY(kvg_calloc(placement->ring, sizeof(KvgStep), "steps", &memory));
-    placement->steps = memory;
-    for (uint32_t i = 0; i < placement->ring; i++) {
-        KVG_TRY(create_step(placement, &placement->steps[i]));
+    if (grid->placements != NULL) {
+        return KVG_OK;
     }
-    KVG_TRY(kvg_records_create(placement));
-    return grid->comm.ops->records_open(grid->comm.self, placement->record_bytes);
+    if (grid->votes != NULL) {
+        begun = grid->votes->begun;
+        kvg_votes_free(grid->votes);
+        grid->votes = NULL;
+    }
+    KVG_TRY(kvg_votes_create(grid, placement->options.max_step_sequences, &votes));
+    votes->begun = votes->decided = votes->released = begun;
+    grid->votes = votes;
+    return KVG_OK;
 }
 
 static KvgStatus take_memory(KvgPlacement *placement, void *const *hellos)
@@ -434,7 +424,7 @@ static KvgStatus take_memory(KvgPlacement *placement, void *const *hellos)
     KVG_TRY(plan_reserve(placement, hellos, units_max));
     KVG_TRY(create_store(placement, units_max));
     KVG_TRY(create_sequences(placement));
-    return create_steps(placement);
+    return create_votes(placement);
 }
 
 static KvgStatus phase_take(KvgSetup *setup)
@@ -462,7 +452,9 @@ static KvgStatus phase_vote(KvgSetup *setup, int *done)
 
     KVG_TRY(check_sizes(setup, sizeof(uint64_t)));
     KVG_TRY(check_statuses(setup, state->local, state->local_why));
-    setup->grid->placement = state->placement;
+    state->placement->number = setup->grid->placed++;
+    state->placement->next = setup->grid->placements;
+    setup->grid->placements = state->placement;
     *state->target = state->placement;
     *done = 1;
     return KVG_OK;
@@ -484,19 +476,6 @@ void kvg_placement_free(KvgPlacement *placement)
     if (placement == NULL) {
         return;
     }
-    for (uint32_t i = 0; placement->steps != NULL && i < placement->ring; i++) {
-        KvgStep *step = &placement->steps[i];
-        if (step->state == KVG_STEP_COMPARING) {
-            kvg_gather_free(&step->running_gather);
-        }
-        kvg_free(step->entries);
-        kvg_free(step->rows);
-        kvg_free(step->accepted);
-        kvg_free(step->replay);
-        kvg_free(step->refusal);
-    }
-    kvg_free(placement->steps);
-    kvg_records_destroy(placement);
     kvg_free(placement->sequences);
     kvg_free(placement->free_slots);
     kvg_free(placement->state_bytes);

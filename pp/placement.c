@@ -86,6 +86,11 @@ void kvg_placement_destroy(KvgPlacement *placement)
             kvg_sequence_drop(&placement->sequences[i], NULL);
         }
     }
-    placement->grid->placement = NULL;
+    for (KvgPlacement **link = &placement->grid->placements; *link != NULL; link = &(*link)->next) {
+        if (*link == placement) {
+            *link = placement->next;
+            break;
+        }
+    }
     kvg_placement_free(placement);
 }

@@ -37,7 +37,7 @@ typedef struct KvgPlaceOptions {
 /** Lays `config` over the grid: compares config, formats, fence, T and counts over the ranks, agrees on the smallest capacity in
  *  tokens, takes the memory. The config may be freed afterwards. Reach: setup.
  *  ELAYOUT naming item and ranks; EGEOM; ENOTSUP naming a layer kind that is not served yet; ENOMEM on any rank: none has placed;
- *  EINVAL. One placement a grid for now: a second is ENOTSUP. */
+ *  EINVAL. Several placements may share a grid and its steps (kvg_step_begin_joint): the first fixes the record's size. */
 KVG_API KvgStatus kvg_place(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement);
 KVG_API KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement,
                                   KvgSetup **setup);

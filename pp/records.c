@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-static KvgStatus create_slot(KvgPlacement *placement, KvRecordSlot *slot)
+static KvgStatus create_slot(KvgVotes *votes, KvRecordSlot *slot)
 {
-    size_t   ranks = (size_t)placement->grid->ranks;
+    size_t   ranks = (size_t)votes->grid->ranks;
     /* records are read as words: each buffer starts on one */
-    size_t   stride = (placement->record_bytes + 7) / 8 * 8;
+    size_t   stride = (votes->record_bytes + 7) / 8 * 8;
     void    *records = NULL, *present = NULL, *bytes = NULL;
 
     KVG_TRY(kvg_calloc(ranks, sizeof(KvVoteRecord *), "vote records", &records));
@@ -25,103 +25,103 @@ static KvgStatus create_slot(KvgPlacement *placement, KvRecordSlot *slot)
     return KVG_OK;
 }
 
-KvgStatus kvg_records_create(KvgPlacement *placement)
+KvgStatus kvg_records_create(KvgVotes *votes)
 {
     void *memory = NULL;
 
-    KVG_TRY(kvg_calloc(placement->ring, sizeof(KvRecordSlot), "vote records", &memory));
-    placement->records = memory;
-    for (uint32_t i = 0; i < placement->ring; i++) {
-        KVG_TRY(create_slot(placement, &placement->records[i])); /* kvg_records_destroy frees what was made */
+    KVG_TRY(kvg_calloc(votes->ring, sizeof(KvRecordSlot), "vote records", &memory));
+    votes->records = memory;
+    for (uint32_t i = 0; i < votes->ring; i++) {
+        KVG_TRY(create_slot(votes, &votes->records[i])); /* kvg_records_destroy frees what was made */
     }
-    KVG_TRY(kvg_calloc((size_t)placement->grid->ranks, sizeof(KvVoteRecord *), "the vote", &memory));
-    placement->votes = memory;
+    KVG_TRY(kvg_calloc((size_t)votes->grid->ranks, sizeof(KvVoteRecord *), "the vote", &memory));
+    votes->votes = memory;
     return KVG_OK;
 }
 
-void kvg_records_destroy(KvgPlacement *placement)
+void kvg_records_destroy(KvgVotes *votes)
 {
-    for (uint32_t i = 0; placement->records != NULL && i < placement->ring; i++) {
-        KvRecordSlot *slot = &placement->records[i];
+    for (uint32_t i = 0; votes->records != NULL && i < votes->ring; i++) {
+        KvRecordSlot *slot = &votes->records[i];
         kvg_free(slot->record != NULL ? slot->record[0] : NULL);
         kvg_free(slot->record);
         kvg_free(slot->present);
     }
-    kvg_free(placement->records);
-    kvg_free(placement->votes);
+    kvg_free(votes->records);
+    kvg_free(votes->votes);
 }
 
-static void reset(const KvgPlacement *placement, KvRecordSlot *slot, uint64_t step)
+static void reset(const KvgVotes *votes, KvRecordSlot *slot, uint64_t step)
 {
     slot->step = step;
     slot->arrived = 0;
-    memset(slot->present, 0, (size_t)placement->grid->ranks);
+    memset(slot->present, 0, (size_t)votes->grid->ranks);
 }
 
-KvRecordSlot *kvg_records_slot(KvgPlacement *placement, uint64_t step)
+KvRecordSlot *kvg_records_slot(KvgVotes *votes, uint64_t step)
 {
-    KvRecordSlot *slot = &placement->records[step % placement->ring];
+    KvRecordSlot *slot = &votes->records[step % votes->ring];
 
     if (slot->step < step) {
-        reset(placement, slot, step);
+        reset(votes, slot, step);
     }
     KVG_ASSERT(slot->step == step);
     return slot;
 }
 
 /* The step this record speaks of is over here: decided, or so old that its place serves another. */
-static int is_over(KvgPlacement *placement, uint64_t number)
+static int is_over(KvgVotes *votes, uint64_t number)
 {
-    const KvgStep *step = kvg_step_at(placement, number);
+    const KvgStep *step = kvg_step_at(votes, number);
 
-    return number <= placement->decided || (step->number == number && step->state >= KVG_STEP_COMPARING) ||
-           number < placement->records[number % placement->ring].step;
+    return number <= votes->decided || (step->number == number && step->state >= KVG_STEP_COMPARING) ||
+           number < votes->records[number % votes->ring].step;
 }
 
-void kvg_records_put(KvgPlacement *placement, int from, const KvVoteRecord *record)
+void kvg_records_put(KvgVotes *votes, int from, const KvVoteRecord *record)
 {
     KvRecordSlot *slot;
 
-    if (record->epoch < placement->grid->epoch || record->rank != from || is_over(placement, record->step) ||
-        record->step > placement->decided + placement->ring) {
+    if (record->epoch < votes->grid->epoch || record->rank != from || is_over(votes, record->step) ||
+        record->step > votes->decided + votes->ring) {
         return;
     }
-    slot = kvg_records_slot(placement, record->step);
+    slot = kvg_records_slot(votes, record->step);
     if (slot->present[from] && slot->record[from]->epoch >= record->epoch) {
         return; /* a duplicate: the first one counts */
     }
-    memcpy(slot->record[from], record, placement->record_bytes);
+    memcpy(slot->record[from], record, votes->record_bytes);
     slot->arrived += !slot->present[from];
     slot->present[from] = 1;
 }
 
-void kvg_records_take(KvgPlacement *placement)
+void kvg_records_take(KvgVotes *votes)
 {
-    KvComm     *comm = &placement->grid->comm;
+    KvComm     *comm = &votes->grid->comm;
     const void *record;
     int         from;
 
     while ((record = comm->ops->take(comm->self, &from)) != NULL) {
-        kvg_records_put(placement, from, record);
+        kvg_records_put(votes, from, record);
     }
 }
 
-KvVoteRecord *kvg_records_own(KvgPlacement *placement, uint64_t step)
+KvVoteRecord *kvg_records_own(KvgVotes *votes, uint64_t step)
 {
-    KvRecordSlot *slot = kvg_records_slot(placement, step);
-    int           rank = placement->grid->rank;
+    KvRecordSlot *slot = kvg_records_slot(votes, step);
+    int           rank = votes->grid->rank;
 
     slot->arrived += !slot->present[rank];
     slot->present[rank] = 1;
     return slot->record[rank];
 }
 
-void kvg_records_forget(KvgPlacement *placement)
+void kvg_records_forget(KvgVotes *votes)
 {
-    for (uint32_t i = 0; i < placement->ring; i++) {
-        KvRecordSlot *slot = &placement->records[i];
-        for (int rank = 0; rank < placement->grid->ranks; rank++) {
-            if (slot->present[rank] && slot->record[rank]->epoch < placement->grid->epoch) {
+    for (uint32_t i = 0; i < votes->ring; i++) {
+        KvRecordSlot *slot = &votes->records[i];
+        for (int rank = 0; rank < votes->grid->ranks; rank++) {
+            if (slot->present[rank] && slot->record[rank]->epoch < votes->grid->epoch) {
                 slot->present[rank] = 0;
                 slot->arrived--;
             }

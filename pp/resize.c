@@ -21,7 +21,7 @@ typedef struct ResizeState {
 static KvgStatus phase_say(KvgSetup *setup)
 {
     ResizeState *state = setup->state;
-    ResizeHello  hello = { state->memory_bytes, setup->grid->running, state->placement->begun };
+    ResizeHello  hello = { state->memory_bytes, setup->grid->running, setup->grid->votes->begun };
 
     return kvg_setup_gather(setup, &hello, sizeof hello);
 }
@@ -102,7 +102,7 @@ static void publish(ResizeState *state)
     memcpy(placement->state_bytes, state->state_bytes, (size_t)placement->grid->ranks * sizeof *state->state_bytes);
     placement->options.memory_bytes = state->memory_bytes;
     placement->stats.resizes++;
-    kvg_grid_posted(placement->grid, "resize", placement->plan.classes[0].units, placement->begun, KVG_OK);
+    kvg_grid_posted(placement->grid, "resize", kvg_placement_id(placement, placement->plan.classes[0].units), placement->grid->votes->begun, KVG_OK);
 }
 
 static KvgStatus run(KvgSetup *setup, int *done)
@@ -144,8 +144,9 @@ KvgStatus kvg_placement_resize_start(KvgPlacement *placement, uint64_t memory_by
         return kvg_fail(KVG_EINVAL, "kvg_placement_resize needs a placement and a number of bytes above 0");
     }
     KVG_TRY(kvg_grid_whole(placement->grid));
-    if (placement->decided != placement->begun) {
-        return kvg_fail(KVG_EBUSY, "step %llu is undecided: wait for every step before a resize", (unsigned long long)placement->decided + 1);
+    if (placement->grid->votes->decided != placement->grid->votes->begun) {
+        return kvg_fail(KVG_EBUSY, "step %llu is undecided: wait for every step before a resize",
+                        (unsigned long long)placement->grid->votes->decided + 1);
     }
     KVG_TRY(kvg_setup_new(placement->grid, "kvg_placement_resize", sizeof *state, setup));
     state = (*setup)->state;

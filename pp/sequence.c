@@ -6,11 +6,12 @@
 int kvg_sequence_in_step(const KvgSequence *sequence)
 {
     const KvgStep *step;
+    KvgVotes      *votes = sequence->placement->grid->votes;
 
-    if (sequence->last_step == 0 || sequence->last_step <= sequence->placement->decided) {
+    if (sequence->last_step == 0 || sequence->last_step <= votes->decided) {
         return 0;
     }
-    step = kvg_step_at(sequence->placement, sequence->last_step);
+    step = kvg_step_at(votes, sequence->last_step);
     if (step->number != sequence->last_step || step->state == KVG_STEP_DECIDED) {
         return 0;
     }
@@ -34,7 +35,7 @@ KvgStatus kvg_sequence_settle_last(KvgSequence *sequence)
                         (unsigned long long)sequence->last_step);
     }
     if (kvg_sequence_in_step(sequence) == 2) {
-        KVG_TRY(kvg_step_await(kvg_step_at(sequence->placement, sequence->last_step)));
+        KVG_TRY(kvg_step_await(kvg_step_at(sequence->placement->grid->votes, sequence->last_step)));
         KVG_TRY(kvg_grid_usable(sequence->placement->grid));
     }
     kvg_kv_cache_release_behind(&sequence->cache);
@@ -75,9 +76,9 @@ void kvg_sequence_drop(KvgSequence *sequence, KvgStream stream)
     KvgPlacement *placement = sequence->placement;
 
     if (kvg_sequence_in_step(sequence) != 0) {
-        kvg_step_at(placement, sequence->last_step)->entries[sequence->entry].sequence = NULL; /* the step goes on without it */
-    } else if (sequence->last_step != 0 && kvg_step_at(placement, sequence->last_step)->number == sequence->last_step) {
-        kvg_step_at(placement, sequence->last_step)->entries[sequence->entry].sequence = NULL; /* nothing is left to free behind it */
+        kvg_step_at(placement->grid->votes, sequence->last_step)->entries[sequence->entry].sequence = NULL; /* the step goes on without it */
+    } else if (sequence->last_step != 0 && kvg_step_at(placement->grid->votes, sequence->last_step)->number == sequence->last_step) {
+        kvg_step_at(placement->grid->votes, sequence->last_step)->entries[sequence->entry].sequence = NULL; /* nothing is left to free behind it */
     }
     kvg_kv_cache_close(&sequence->cache, stream);
     sequence->open = 0;
@@ -111,7 +112,7 @@ KvgStatus kvg_sequence_open(KvgPlacement *placement, uint64_t id, uint64_t rows,
             status = KVG_OK;
         }
     }
-    kvg_grid_posted(placement->grid, "open", id, rows, status);
+    kvg_grid_posted(placement->grid, "open", kvg_placement_id(placement, id), rows, status);
     placement->stats.refusals[status] += status != KVG_OK;
     if (status == KVG_OK) {
         *sequence_p = sequence;
@@ -122,7 +123,7 @@ KvgStatus kvg_sequence_open(KvgPlacement *placement, uint64_t id, uint64_t rows,
 KvgStatus kvg_sequence_close(KvgSequence *sequence, KvgStream stream)
 {
     KVG_TRY(check_open(sequence));
-    kvg_grid_posted(sequence->placement->grid, "close", sequence->id, 0, KVG_OK);
+    kvg_grid_posted(sequence->placement->grid, "close", kvg_placement_id(sequence->placement, sequence->id), 0, KVG_OK);
     kvg_sequence_drop(sequence, stream);
     return KVG_OK;
 }
@@ -134,7 +135,7 @@ static KvgStatus posted(KvgSequence *sequence, const char *call, uint64_t value,
     if (status == KVG_ENOMEM || status == KVG_EDEVICE) {
         status = KVG_OK; /* this rank alone: voted on by the next step */
     }
-    kvg_grid_posted(sequence->placement->grid, call, sequence->id, value, status);
+    kvg_grid_posted(sequence->placement->grid, call, kvg_placement_id(sequence->placement, sequence->id), value, status);
     return status;
 }
 
@@ -185,7 +186,7 @@ KvgStatus kvg_sequence_fork(KvgSequence *sequence, uint64_t rows, uint64_t id, K
         return kvg_grid_fail(sequence->placement->grid, KVG_ELAYOUT, "rank %d could not copy the rows of a fork: %s",
                              sequence->placement->grid->rank, kvg_last_error());
     }
-    kvg_grid_posted(sequence->placement->grid, "fork", sequence->id ^ kvg_mix64(id), rows, status);
+    kvg_grid_posted(sequence->placement->grid, "fork", kvg_placement_id(sequence->placement, sequence->id) ^ kvg_mix64(id), rows, status);
     if (status == KVG_OK) {
         *fork = child;
     }

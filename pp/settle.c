@@ -22,10 +22,6 @@ typedef struct SettleStep {
     uint32_t count;
 } SettleStep;
 
-typedef struct SettleState {
-    KvgPlacement *placement;
-} SettleState;
-
 static size_t step_bytes(uint32_t stored)
 {
     return (sizeof(SettleStep) + stored * sizeof(uint16_t) + 7) / 8 * 8;
@@ -48,23 +44,22 @@ static void say_step(const KvgStep *step, SettleStep *said)
 
 static KvgStatus phase_say(KvgSetup *setup)
 {
-    SettleState  *state = setup->state;
-    KvgPlacement *placement = state->placement;
+    KvgVotes     *votes = setup->grid->votes;
     SettleHello   empty = { .running = setup->grid->running };
     uint32_t      stored, count;
     void         *memory = NULL;
     KvgStatus     status;
 
-    if (placement == NULL) {
+    if (votes == NULL) {
         return kvg_setup_gather(setup, &empty, sizeof empty);
     }
-    stored = placement->options.max_step_sequences;
-    count = (uint32_t)(placement->begun < placement->ring ? placement->begun : placement->ring);
+    stored = votes->max_step_sequences;
+    count = (uint32_t)(votes->begun < votes->ring ? votes->begun : votes->ring);
     size_t bytes = sizeof(SettleHello) + count * step_bytes(stored);
     KVG_TRY(kvg_calloc(1, bytes, "settling", &memory));
-    *(SettleHello *)memory = (SettleHello){ setup->grid->running, placement->begun, placement->decided, count, stored };
+    *(SettleHello *)memory = (SettleHello){ setup->grid->running, votes->begun, votes->decided, count, stored };
     for (uint32_t i = 0; i < count; i++) {
-        say_step(kvg_step_at(placement, placement->begun - count + 1 + i),
+        say_step(kvg_step_at(votes, votes->begun - count + 1 + i),
                  (SettleStep *)((uint8_t *)memory + sizeof(SettleHello) + i * step_bytes(stored)));
     }
     status = kvg_setup_gather(setup, memory, bytes);
@@ -77,9 +72,9 @@ static KvgStatus phase_say(KvgSetup *setup)
 static KvgStatus check_hello(const KvgSetup *setup, int rank)
 {
     const SettleHello *hello = setup->gather.body[rank];
-    const SettleState *state = setup->state;
-    uint32_t           stored = state->placement != NULL ? state->placement->options.max_step_sequences : 0;
-    uint64_t           ring = state->placement != NULL ? state->placement->ring : 0;
+    const KvgVotes    *votes = setup->grid->votes;
+    uint32_t           stored = votes != NULL ? votes->max_step_sequences : 0;
+    uint64_t           ring = votes != NULL ? votes->ring : 0;
     size_t             bytes = setup->gather.bytes[rank];
 
     if (bytes < sizeof *hello || hello->stored != stored || hello->steps > ring || bytes != sizeof *hello + hello->steps * step_bytes(stored)) {
@@ -169,20 +164,24 @@ static uint64_t highest_begun(const KvgSetup *setup)
     return most;
 }
 
-static void settle_placement(KvgSetup *setup, KvgPlacement *placement)
+static void settle_steps(KvgSetup *setup, KvgVotes *votes)
 {
     uint64_t most = highest_begun(setup);
 
-    for (uint64_t number = placement->decided + 1; number <= placement->begun; number++) {
-        KvgStep *step = kvg_step_at(placement, number);
+    for (uint64_t number = votes->decided + 1; number <= votes->begun; number++) {
+        KvgStep *step = kvg_step_at(votes, number);
         if (step->state != KVG_STEP_DECIDED) {
             settle_step(setup, step);
         }
     }
-    placement->begun = placement->decided = placement->released = most;
+    votes->begun = votes->decided = votes->released = most;
+}
+
+static void rebook_all(KvgPlacement *placement, uint32_t epoch)
+{
     for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
         if (placement->sequences[i].open) {
-            rebook(&placement->sequences[i], setup->grid->epoch + 1);
+            rebook(&placement->sequences[i], epoch);
         }
     }
 }
@@ -206,19 +205,21 @@ static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
 
 static KvgStatus phase_apply(KvgSetup *setup, int *done)
 {
-    SettleState *state = setup->state;
-    KvgGrid     *grid = setup->grid;
-    int          differs = -1;
+    KvgGrid *grid = setup->grid;
+    int      differs = -1;
 
     KVG_TRY(check_hellos(setup));
     differs = first_with_other_calls(setup);
-    if (state->placement != NULL) {
-        settle_placement(setup, state->placement);
+    if (grid->votes != NULL) {
+        settle_steps(setup, grid->votes);
+    }
+    for (KvgPlacement *placement = grid->placements; placement != NULL; placement = placement->next) {
+        rebook_all(placement, grid->epoch + 1);
     }
     grid->epoch++;
     grid->running = kvg_mix64(grid->running ^ grid->epoch);
-    if (state->placement != NULL) {
-        kvg_records_forget(state->placement);
+    if (grid->votes != NULL) {
+        kvg_records_forget(grid->votes);
     }
     name_state(grid, setup, differs);
     *done = 1;
@@ -249,13 +250,13 @@ static KvgStatus mark_members(const KvgGrid *grid, const int *survivors, int cou
 }
 
 /* Steps whose records are all here are decided by them, not by the survivors. */
-static void decide_complete(KvgPlacement *placement)
+static void decide_complete(KvgVotes *votes)
 {
-    for (uint64_t number = placement->decided + 1; number <= placement->begun; number++) {
+    for (uint64_t number = votes->decided + 1; number <= votes->begun; number++) {
         int done;
-        kvg_records_take(placement);
-        if (kvg_step_at(placement, number)->state == KVG_STEP_POSTED) {
-            kvg_step_progress(kvg_step_at(placement, number), &done);
+        kvg_records_take(votes);
+        if (kvg_step_at(votes, number)->state == KVG_STEP_POSTED) {
+            kvg_step_progress(kvg_step_at(votes, number), &done);
         }
     }
 }
@@ -272,14 +273,13 @@ KvgStatus kvg_grid_settle_start(KvgGrid *grid, const int *survivors, int survivo
     }
     KVG_TRY(kvg_calloc((size_t)grid->ranks, 1, "settling", &member));
     KVG_TRY_GOTO(mark_members(grid, survivors, survivor_count, member, &tag), err_free);
-    KVG_TRY_GOTO(kvg_setup_new(grid, "kvg_grid_settle", sizeof(SettleState), &setup), err_free);
+    KVG_TRY_GOTO(kvg_setup_new(grid, "kvg_grid_settle", 1, &setup), err_free);
     setup->member = member;
     setup->kind = KVG_MESSAGE_SETTLE;
     setup->settle_tag = tag & ~(uint64_t)0xff;
     setup->run = run;
-    ((SettleState *)setup->state)->placement = grid->placement;
-    if (grid->placement != NULL) {
-        decide_complete(grid->placement);
+    if (grid->votes != NULL) {
+        decide_complete(grid->votes);
     }
     *setup_p = setup;
     return KVG_OK;

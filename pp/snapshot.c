@@ -54,6 +54,6 @@ KvgStatus kvg_sequence_rollback(KvgSequence *sequence, const KvgSnapshot *snapsh
     }
     KVG_TRY(kvg_sequence_settle_last(sequence));
     status = kvg_kv_cache_rollback(&sequence->cache, &snapshot->cache, accept, NULL);
-    kvg_grid_posted(sequence->placement->grid, "rollback", sequence->id, snapshot->cache.pos + accept, status);
+    kvg_grid_posted(sequence->placement->grid, "rollback", kvg_placement_id(sequence->placement, sequence->id), snapshot->cache.pos + accept, status);
     return status;
 }

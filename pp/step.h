@@ -32,6 +32,9 @@ KVG_API const KvPlaneView *kvg_plane_view(const KvgBatch *batch, uint32_t il);
  *  A failure of this rank alone (ENOMEM) is posted as its "no".
  *  The call itself fails, and no step is begun, with EINVAL, EBUSY (a step of this batch, or step m-W, is unposted here), EINDOUBT, EPEER, ELAYOUT. */
 KVG_API KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep **step);
+/** The same over several batches, of one placement or of two that share the grid (a target and a draft model): one vote commits all. Places of the
+ *  batches stand one after the other in everything by place: rows of kvg_step_extend, kvg_step_rows, accepted, outcomes. At most 4 batches. */
+KVG_API KvgStatus kvg_step_begin_joint(KvgBatch *const *batches, const uint32_t *const *rows_per_slot, uint32_t count, KvgStep **step);
 /** Another pass of the same step: stages rows_per_slot more rows. Refusals per sequence as begin; a sequence refused here keeps its earlier rows. */
 KVG_API KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot);
 /** [slots] rows granted in the current pass; 0 where refused or not part of it. Host memory, valid until post. */

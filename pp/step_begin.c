@@ -4,15 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What a step is asked to cover: rows for each place of one batch or several. */
+typedef struct Asked {
+    KvgBatch *const       *batches;
+    const uint32_t *const *rows; /* [count][slots] */
+    uint32_t               count;
+} Asked;
+
 /* ---- what must be over first */
 
 /* Steps up to m-W are decided; one that this rank has not even posted can never be. */
-static KvgStatus await_window(KvgPlacement *placement)
+static KvgStatus await_window(KvgVotes *votes)
 {
-    uint64_t next = placement->begun + 1, window = placement->grid->window;
+    uint64_t next = votes->begun + 1, window = votes->grid->window;
 
-    while (placement->decided + window < next) {
-        KvgStep *step = kvg_step_at(placement, placement->decided + 1);
+    while (votes->decided + window < next) {
+        KvgStep *step = kvg_step_at(votes, votes->decided + 1);
         if (step->state == KVG_STEP_BEGUN) {
             return kvg_fail(KVG_EBUSY, "%llu steps are undecided and step %llu is begun and not posted here; post it before another begins",
                             (unsigned long long)window, (unsigned long long)step->number);
@@ -22,19 +29,24 @@ static KvgStatus await_window(KvgPlacement *placement)
     return KVG_OK;
 }
 
-static KvgStatus await_named(KvgBatch *batch, const uint32_t *rows_per_slot)
+static KvgStatus await_place(const KvgBatch *batch, uint32_t slot, uint32_t rows)
 {
-    for (uint32_t slot = 0; slot < batch->slots; slot++) {
-        KvgSequence *sequence = kvg_batch_at(batch, slot);
-        if (rows_per_slot[slot] == 0) {
-            continue;
-        }
-        if (sequence == NULL) {
-            return kvg_fail(KVG_EINVAL, "place %u of the batch is asked for %u rows and holds no open sequence; kvg_batch_set one or ask for 0", slot,
-                            rows_per_slot[slot]);
-        }
-        if (kvg_sequence_in_step(sequence) == 2) {
-            KVG_TRY(kvg_step_await(kvg_step_at(batch->placement, sequence->last_step)));
+    KvgSequence *sequence = kvg_batch_at(batch, slot);
+
+    if (rows == 0) {
+        return KVG_OK;
+    }
+    if (sequence == NULL) {
+        return kvg_fail(KVG_EINVAL, "place %u of the batch is asked for %u rows and holds no open sequence; kvg_batch_set one or ask for 0", slot, rows);
+    }
+    return kvg_sequence_in_step(sequence) == 2 ? kvg_step_await(kvg_step_at(batch->placement->grid->votes, sequence->last_step)) : KVG_OK;
+}
+
+static KvgStatus await_named(const Asked *asked)
+{
+    for (uint32_t b = 0; b < asked->count; b++) {
+        for (uint32_t slot = 0; slot < asked->batches[b]->slots; slot++) {
+            KVG_TRY(await_place(asked->batches[b], slot, asked->rows[b][slot]));
         }
     }
     return KVG_OK;
@@ -42,23 +54,30 @@ static KvgStatus await_named(KvgBatch *batch, const uint32_t *rows_per_slot)
 
 /* Frees what fell behind windows, at the moment that all ranks share: in steps up to m-W, and in the named sequences. A sequence that a later
  * step has named since was freed by that step's begin. */
-static void release_behind(KvgPlacement *placement, const KvgBatch *batch, const uint32_t *rows_per_slot)
+static void release_window(KvgVotes *votes)
 {
-    uint64_t window = placement->grid->window;
-    uint64_t upto = placement->begun + 1 > window ? placement->begun + 1 - window : 0;
+    uint64_t window = votes->grid->window;
+    uint64_t upto = votes->begun + 1 > window ? votes->begun + 1 - window : 0;
 
-    for (; placement->released < upto; placement->released++) {
-        KvgStep *step = kvg_step_at(placement, placement->released + 1);
-        for (uint32_t i = 0; step->number == placement->released + 1 && i < step->count; i++) {
+    for (; votes->released < upto; votes->released++) {
+        KvgStep *step = kvg_step_at(votes, votes->released + 1);
+        for (uint32_t i = 0; step->number == votes->released + 1 && i < step->count; i++) {
             KvgSequence *sequence = step->entries[i].sequence;
             if (sequence != NULL && sequence->last_step == step->number) {
                 kvg_kv_cache_release_behind(&sequence->cache);
             }
         }
     }
-    for (uint32_t slot = 0; slot < batch->slots; slot++) {
-        if (rows_per_slot[slot] > 0 && kvg_sequence_in_step(batch->sequence[slot]) == 0) {
-            kvg_kv_cache_release_behind(&batch->sequence[slot]->cache);
+}
+
+static void release_named(const Asked *asked)
+{
+    for (uint32_t b = 0; b < asked->count; b++) {
+        const KvgBatch *batch = asked->batches[b];
+        for (uint32_t slot = 0; slot < batch->slots; slot++) {
+            if (asked->rows[b][slot] > 0 && kvg_sequence_in_step(batch->sequence[slot]) == 0) {
+                kvg_kv_cache_release_behind(&batch->sequence[slot]->cache);
+            }
         }
     }
 }
@@ -95,7 +114,7 @@ static KvgStatus check_chunk(const KvgPlacement *placement, uint64_t staged)
 /* Stages `rows` rows. Refusals follow from agreed state; a failure of this rank alone stages nothing here and is voted. */
 static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint64_t staged_before, uint32_t rows)
 {
-    KvgPlacement *placement = step->placement;
+    KvgPlacement *placement = sequence->placement;
     KvCache      *cache = &sequence->cache;
     uint64_t      had = kvg_store_end(placement->store, 0, cache->slot);
     KvgStatus     status;
@@ -128,7 +147,7 @@ static KvgStatus open_entry(KvgStep *step, KvgSequence *sequence, uint32_t slot,
         kvg_kv_cache_finalize(cache, 0); /* nothing was staged: the transaction ends as if it had not begun */
         return status;
     }
-    *entry = (KvStepEntry){ .sequence = sequence, .id = sequence->id, .generation = ++sequence->generation,
+    *entry = (KvStepEntry){ .sequence = sequence, .id = kvg_placement_id(sequence->placement, sequence->id), .generation = ++sequence->generation,
                             .base_rows = cache->pos, .staged = rows, .slot = slot };
     sequence->last_step = step->number;
     sequence->named_in = step->number;
@@ -137,82 +156,136 @@ static KvgStatus open_entry(KvgStep *step, KvgSequence *sequence, uint32_t slot,
     return KVG_OK;
 }
 
-static void refuse(KvgStep *step, uint32_t slot, KvgStatus status)
+static void refuse(KvgStep *step, uint32_t place, KvgPlacement *placement, KvgStatus status)
 {
-    step->refusal[slot] = (uint8_t)status;
-    step->rows[slot] = 0;
-    step->placement->stats.refusals[status]++;
+    step->refusal[place] = (uint8_t)status;
+    step->rows[place] = 0;
+    placement->stats.refusals[status]++;
 }
 
-static void plan_entries(KvgStep *step, KvgBatch *batch, const uint32_t *rows_per_slot)
+static void plan_batch(KvgStep *step, KvgBatch *batch, const uint32_t *rows_per_slot)
 {
     for (uint32_t slot = 0; slot < batch->slots; slot++) {
-        uint32_t  rows = rows_per_slot[slot];
+        uint32_t  rows = rows_per_slot[slot], place = batch->first + slot;
         KvgStatus status;
         if (rows == 0) {
             continue;
         }
-        step->rows[slot] = rows;
-        status = open_entry(step, batch->sequence[slot], slot, rows);
+        step->rows[place] = rows;
+        status = open_entry(step, batch->sequence[slot], place, rows);
         if (status != KVG_OK) {
-            refuse(step, slot, status);
+            refuse(step, place, batch->placement, status);
         }
     }
 }
 
 /* ---- the calls */
 
-static KvgStep *take_place(KvgPlacement *placement, KvgBatch *batch)
+static KvgStep *take_place(KvgVotes *votes, const Asked *asked)
 {
-    KvgStep *step = kvg_step_at(placement, placement->begun + 1);
+    KvgStep *step = kvg_step_at(votes, votes->begun + 1);
 
     KVG_ASSERT(step->state == KVG_STEP_FREE || step->state == KVG_STEP_DECIDED);
-    step->number = ++placement->begun;
+    step->number = ++votes->begun;
     step->state = KVG_STEP_BEGUN;
-    step->batch = batch;
-    step->slots = batch->slots;
+    step->batch_count = asked->count;
+    step->slots = 0;
+    for (uint32_t b = 0; b < asked->count; b++) {
+        step->batch[b] = asked->batches[b];
+        step->placement[b] = asked->batches[b]->placement;
+        step->first[b] = asked->batches[b]->first = step->slots;
+        step->slots += asked->batches[b]->slots;
+    }
     step->count = 0;
     step->local = KVG_OK;
     step->any_taint = 0;
-    step->running = placement->grid->running;
-    memset(step->rows, 0, batch->slots * sizeof *step->rows);
-    memset(step->refusal, 0, batch->slots * sizeof *step->refusal);
-    memset(step->accepted, 0, batch->slots * sizeof *step->accepted);
+    step->running = votes->grid->running;
+    memset(step->rows, 0, step->slots * sizeof *step->rows);
+    memset(step->refusal, 0, step->slots * sizeof *step->refusal);
+    memset(step->accepted, 0, step->slots * sizeof *step->accepted);
+    memset(step->replay, 0, step->slots * sizeof *step->replay);
     return step;
 }
 
 static KvgStatus flush(KvgStep *step)
 {
-    KvgStatus status = kvg_store_flush(step->placement->store, NULL);
-    if (status != KVG_OK) {
-        fail_here(step, status);
+    for (uint32_t b = 0; b < step->batch_count; b++) {
+        KvgStatus status = kvg_store_flush(step->placement[b]->store, NULL);
+        if (status != KVG_OK) {
+            fail_here(step, status);
+        }
     }
     return KVG_OK;
 }
 
-KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep **step_p)
+static KvgStatus check_asked(const Asked *asked)
 {
-    KvgPlacement *placement;
-    KvgStep      *step;
+    const KvgGrid *grid;
+    uint64_t       places = 0;
 
-    if (batch == NULL || rows_per_slot == NULL || step_p == NULL) {
-        return kvg_fail(KVG_EINVAL, "kvg_step_begin needs a batch, rows for each of its places, and a place for the step");
+    if (asked->batches == NULL || asked->rows == NULL || asked->count < 1 || asked->count > KVG_STEP_BATCHES_MAX) {
+        return kvg_fail(KVG_EINVAL, "a step covers 1 to %d batches, with rows for each of their places", KVG_STEP_BATCHES_MAX);
     }
-    placement = batch->placement;
-    KVG_TRY(kvg_grid_whole(placement->grid));
-    if (batch->open_step != NULL) {
-        return kvg_fail(KVG_EBUSY, "step %llu of this batch is begun and not posted; post it before another begins",
-                        (unsigned long long)batch->open_step->number);
+    for (uint32_t b = 0; b < asked->count; b++) {
+        if (asked->batches[b] == NULL || asked->rows[b] == NULL || asked->batches[b]->placement->grid != asked->batches[0]->placement->grid) {
+            return kvg_fail(KVG_EINVAL, "batch %u of the step: a batch of the same grid, and rows for each of its places, are needed", b);
+        }
+        places += asked->batches[b]->slots;
+        for (uint32_t other = 0; other < b; other++) {
+            if (asked->batches[other] == asked->batches[b]) {
+                return kvg_fail(KVG_EINVAL, "a step names one batch twice");
+            }
+        }
     }
-    KVG_TRY(await_window(placement));
-    KVG_TRY(await_named(batch, rows_per_slot));
-    KVG_TRY(kvg_grid_usable(placement->grid)); /* a decision may have found that posted calls went apart */
-    release_behind(placement, batch, rows_per_slot);
-    step = take_place(placement, batch);
-    plan_entries(step, batch, rows_per_slot);
-    batch->open_step = step;
+    grid = asked->batches[0]->placement->grid;
+    if (places > grid->votes->max_step_sequences) {
+        return kvg_fail(KVG_EINVAL, "the step's batches have %llu places; records have room for %u (max_step_sequences of the grid's first placement)",
+                        (unsigned long long)places, grid->votes->max_step_sequences);
+    }
+    return KVG_OK;
+}
+
+static KvgStatus check_unposted(const Asked *asked)
+{
+    for (uint32_t b = 0; b < asked->count; b++) {
+        if (asked->batches[b]->open_step != NULL) {
+            return kvg_fail(KVG_EBUSY, "step %llu of this batch is begun and not posted; post it before another begins",
+                            (unsigned long long)asked->batches[b]->open_step->number);
+        }
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_step_begin_joint(KvgBatch *const *batches, const uint32_t *const *rows_per_slot, uint32_t count, KvgStep **step_p)
+{
+    Asked     asked = { batches, rows_per_slot, count };
+    KvgVotes *votes;
+    KvgStep  *step;
+
+    if (step_p == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_step_begin needs a place for the step");
+    }
+    KVG_TRY(check_asked(&asked));
+    votes = batches[0]->placement->grid->votes;
+    KVG_TRY(kvg_grid_whole(votes->grid));
+    KVG_TRY(check_unposted(&asked));
+    KVG_TRY(await_window(votes));
+    KVG_TRY(await_named(&asked));
+    KVG_TRY(kvg_grid_usable(votes->grid)); /* a decision may have found that posted calls went apart */
+    release_window(votes);
+    release_named(&asked);
+    step = take_place(votes, &asked);
+    for (uint32_t b = 0; b < count; b++) {
+        plan_batch(step, batches[b], rows_per_slot[b]);
+        batches[b]->open_step = step;
+    }
     *step_p = step;
     return flush(step);
+}
+
+KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep **step)
+{
+    return kvg_step_begin_joint(&batch, &rows_per_slot, 1, step);
 }
 
 KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
@@ -221,8 +294,8 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
         return kvg_fail(KVG_ESTALE, "only a step that is begun and not posted can be extended");
     }
     memset(step->rows, 0, step->slots * sizeof *step->rows);
-    for (uint32_t slot = 0; slot < step->slots; slot++) { /* places that take no part in the step cannot join it */
-        step->refusal[slot] = rows_per_slot[slot] > 0 ? KVG_EINVAL : KVG_OK;
+    for (uint32_t place = 0; place < step->slots; place++) { /* places that take no part in the step cannot join it */
+        step->refusal[place] = rows_per_slot[place] > 0 ? KVG_EINVAL : KVG_OK;
     }
     for (uint32_t i = 0; i < step->count; i++) {
         KvStepEntry *entry = &step->entries[i];
@@ -234,7 +307,7 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
         status = rows > UINT32_MAX - entry->staged ? kvg_fail(KVG_EOVERFLOW, "more than 2^32 rows in one step") :
                                                      stage(step, entry->sequence, entry->staged, rows);
         if (status != KVG_OK) {
-            refuse(step, entry->slot, status);
+            refuse(step, entry->slot, entry->sequence->placement, status);
             continue;
         }
         step->refusal[entry->slot] = KVG_OK;
@@ -244,11 +317,17 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
     return flush(step);
 }
 
-const uint32_t *kvg_step_rows(const KvgStep *step) { return step->rows; }
+const uint32_t *kvg_step_rows(const KvgStep *step)
+{
+    return step->rows;
+}
 
 KvgStatus kvg_step_refusal(const KvgStep *step, uint32_t slot)
 {
     return slot < step->slots ? (KvgStatus)step->refusal[slot] : kvg_fail(KVG_EINVAL, "place %u of a step of %u places", slot, step->slots);
 }
 
-uint64_t kvg_step_number(const KvgStep *step) { return step->number; }
+uint64_t kvg_step_number(const KvgStep *step)
+{
+    return step->number;
+}

@@ -18,20 +18,21 @@
 
 static void set_outcome(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
 {
-    KvgPlacement *placement = step->placement;
-
     step->outcome = (KvgOutcome){ .size = sizeof(KvgOutcome), .step = step->number, .kind = kind, .status = status, .rank = -1,
                                   .rank_b = -1, .field = "", .accepted = step->accepted, .replay = step->replay };
-    placement->stats.steps++;
-    placement->stats.commits += kind == KVG_OUTCOME_PUBLISHED;
-    placement->stats.rollbacks += kind != KVG_OUTCOME_PUBLISHED;
+    for (uint32_t b = 0; b < step->batch_count; b++) {
+        KvgStats *stats = &step->placement[b]->stats;
+        stats->steps++;
+        stats->commits += kind == KVG_OUTCOME_PUBLISHED;
+        stats->rollbacks += kind != KVG_OUTCOME_PUBLISHED;
+    }
 }
 
 static void decided(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
 {
     set_outcome(step, kind, status);
     step->state = KVG_STEP_DECIDED;
-    kvg_steps_advance(step->placement);
+    kvg_steps_advance(step->votes);
 }
 
 void kvg_step_publish(KvgStep *step, const uint16_t *stored)
@@ -65,21 +66,21 @@ void kvg_step_roll_back(KvgStep *step)
     undo_staged(step);
     snprintf(step->why, sizeof step->why, "step %llu was undecided when the grid settled, and no survivor had published it: it was rolled back",
              (unsigned long long)step->number);
-    if (step->state == KVG_STEP_BEGUN && step->batch != NULL) {
-        step->batch->open_step = NULL;
+    if (step->state == KVG_STEP_BEGUN) {
+        kvg_step_close_batches(step);
     }
     decided(step, KVG_OUTCOME_SETTLED_BACK, KVG_EREFUSED);
     step->outcome.reason = KVG_EINDOUBT;
 }
 
-void kvg_steps_advance(KvgPlacement *placement)
+void kvg_steps_advance(KvgVotes *votes)
 {
     for (;;) {
-        const KvgStep *next = kvg_step_at(placement, placement->decided + 1);
-        if (next->number != placement->decided + 1 || next->state != KVG_STEP_DECIDED) {
+        const KvgStep *next = kvg_step_at(votes, votes->decided + 1);
+        if (next->number != votes->decided + 1 || next->state != KVG_STEP_DECIDED) {
             return;
         }
-        placement->decided++;
+        votes->decided++;
     }
 }
 
@@ -102,9 +103,9 @@ static void refused(KvgStep *step, const KvVoteOutcome *vote)
 
     undo_staged(step);
     if (tainted) {
-        taint_flagged(step, step->placement->votes[vote->rank]);
+        taint_flagged(step, step->votes->votes[vote->rank]);
     }
-    if (vote->rank == step->placement->grid->rank) {
+    if (vote->rank == step->votes->grid->rank) {
         snprintf(step->why, sizeof step->why, "step %llu was refused by this rank (%d) with %s and rolled back everywhere: %s",
                  (unsigned long long)step->number, vote->rank, kvg_status_name((KvgStatus)vote->status), step->local_why);
     }
@@ -115,7 +116,7 @@ static void refused(KvgStep *step, const KvVoteOutcome *vote)
 
 static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
 {
-    KvgGrid *grid = step->placement->grid;
+    KvgGrid *grid = step->votes->grid;
 
     undo_staged(step);
     set_outcome(step, KVG_OUTCOME_DISAGREE, KVG_ELAYOUT);
@@ -124,7 +125,7 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
     step->outcome.field = kvg_vote_field_name((KvVoteField)vote->field);
     if (vote->field != KVG_VOTE_FIELD_TARGETS) {
         step->state = KVG_STEP_DECIDED;
-        kvg_steps_advance(step->placement);
+        kvg_steps_advance(step->votes);
         return KVG_OK;
     }
     /* Is it this step's targets that differ, or the posted calls before it? Every rank is here, so every rank sends. */
@@ -133,11 +134,11 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
                             &step->running_gather);
 }
 
-static const uint16_t *passed_counts(const KvgPlacement *placement)
+static const uint16_t *passed_counts(const KvgVotes *votes)
 {
-    for (int rank = 0; rank < placement->grid->ranks; rank++) {
-        if (placement->votes[rank]->accepted != 0) {
-            return placement->votes[rank]->accepted_rows;
+    for (int rank = 0; rank < votes->grid->ranks; rank++) {
+        if (votes->votes[rank]->accepted != 0) {
+            return votes->votes[rank]->accepted_rows;
         }
     }
     KVG_ASSERT(!"the vote publishes only what some rank accepted");
@@ -146,18 +147,18 @@ static const uint16_t *passed_counts(const KvgPlacement *placement)
 
 static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
 {
-    KvgPlacement *placement = step->placement;
+    KvgVotes     *votes = step->votes;
     KvVoteOutcome vote;
 
-    for (int rank = 0; rank < placement->grid->ranks; rank++) {
-        placement->votes[rank] = slot->record[rank];
+    for (int rank = 0; rank < votes->grid->ranks; rank++) {
+        votes->votes[rank] = slot->record[rank];
     }
-    kvg_vote_decide(placement->votes, (uint32_t)placement->grid->ranks, placement->grid->tp, &vote);
+    kvg_vote_decide(votes->votes, (uint32_t)votes->grid->ranks, votes->grid->tp, &vote);
     if (vote.kind == KVG_VOTE_PUBLISH) {
-        kvg_step_publish(step, passed_counts(placement));
+        kvg_step_publish(step, passed_counts(votes));
         return KVG_OK;
     }
-    kvg_vote_outcome_status(&vote, step->number, placement->votes);
+    kvg_vote_outcome_status(&vote, step->number, votes->votes);
     snprintf(step->why, sizeof step->why, "%s", kvg_last_error());
     if (vote.kind == KVG_VOTE_REFUSED) {
         refused(step, &vote);
@@ -177,13 +178,13 @@ static void compare_running(KvgStep *step)
 {
     KvGather *gather = &step->running_gather;
 
-    for (int rank = 0; rank < step->placement->grid->ranks; rank++) {
+    for (int rank = 0; rank < step->votes->grid->ranks; rank++) {
         uint64_t running = 0;
         memcpy(&running, gather->body[rank], gather->bytes[rank] < sizeof running ? gather->bytes[rank] : sizeof running);
         if (running != *(const uint64_t *)gather->body[0]) {
-            kvg_grid_fail(step->placement->grid, KVG_ELAYOUT, "the posted calls (open, close, fork, rewind, ...) of rank 0 and rank %d went apart "
+            kvg_grid_fail(step->votes->grid, KVG_ELAYOUT, "the posted calls (open, close, fork, rewind, ...) of rank 0 and rank %d went apart "
                           "before step %llu; no rollback mends that: close the sequences and rebuild the grid", rank, (unsigned long long)step->number);
-            snprintf(step->why, sizeof step->why, "%s", step->placement->grid->why);
+            snprintf(step->why, sizeof step->why, "%s", step->votes->grid->why);
             return;
         }
     }
@@ -200,12 +201,12 @@ static KvgStatus compare_progress(KvgStep *step)
     if (status == KVG_OK) {
         compare_running(step);
     } else {
-        kvg_grid_fail(step->placement->grid, KVG_EINDOUBT, "after step %llu disagreed about its targets: %s",
+        kvg_grid_fail(step->votes->grid, KVG_EINDOUBT, "after step %llu disagreed about its targets: %s",
                       (unsigned long long)step->number, kvg_last_error());
     }
     kvg_gather_free(&step->running_gather);
     step->state = KVG_STEP_DECIDED;
-    kvg_steps_advance(step->placement);
+    kvg_steps_advance(step->votes);
     return status;
 }
 
@@ -213,15 +214,15 @@ static KvgStatus compare_progress(KvgStep *step)
 
 KvgStatus kvg_step_progress(KvgStep *step, int *done)
 {
-    KvgPlacement *placement = step->placement;
+    KvgVotes *votes = step->votes;
 
     *done = 0;
     if (step->state == KVG_STEP_POSTED) {
-        KvRecordSlot *slot = kvg_records_slot(placement, step->number);
-        if (slot->arrived < (uint32_t)placement->grid->ranks) {
-            kvg_records_take(placement);
+        KvRecordSlot *slot = kvg_records_slot(votes, step->number);
+        if (slot->arrived < (uint32_t)votes->grid->ranks) {
+            kvg_records_take(votes);
         }
-        if (slot->arrived == (uint32_t)placement->grid->ranks) {
+        if (slot->arrived == (uint32_t)votes->grid->ranks) {
             KVG_TRY(decide(step, slot));
         }
     }
@@ -234,13 +235,13 @@ KvgStatus kvg_step_progress(KvgStep *step, int *done)
 
 static KvgStatus in_doubt(KvgStep *step, int rank, const char *why)
 {
-    return kvg_grid_fail(step->placement->grid, KVG_EINDOUBT, "step %llu is in doubt: rank %d's record is missing and %s; its rows are neither "
+    return kvg_grid_fail(step->votes->grid, KVG_EINDOUBT, "step %llu is in doubt: rank %d's record is missing and %s; its rows are neither "
                          "published nor rolled back until kvg_grid_settle", (unsigned long long)step->number, rank, why);
 }
 
 static KvgStatus check_rank(KvgStep *step, int rank, uint64_t now)
 {
-    KvgGrid *grid = step->placement->grid;
+    KvgGrid *grid = step->votes->grid;
     uint64_t sign = grid->liveness.ops->last_sign_ns(grid->liveness.self, rank);
     uint64_t since = sign > step->posted_ns ? sign : step->posted_ns;
     char     why[128];
@@ -262,11 +263,11 @@ static KvgStatus check_rank(KvgStep *step, int rank, uint64_t now)
 /* The wait goes on, or the step is in doubt. */
 static KvgStatus check_missing(KvgStep *step)
 {
-    KvgPlacement *placement = step->placement;
-    KvRecordSlot *slot = kvg_records_slot(placement, step->number);
-    uint64_t      now = kvg_grid_now(placement->grid);
+    KvgVotes     *votes = step->votes;
+    KvRecordSlot *slot = kvg_records_slot(votes, step->number);
+    uint64_t      now = kvg_grid_now(votes->grid);
 
-    for (int rank = 0; rank < placement->grid->ranks; rank++) {
+    for (int rank = 0; rank < votes->grid->ranks; rank++) {
         if (!slot->present[rank]) {
             KVG_TRY(check_rank(step, rank, now));
         }
@@ -277,15 +278,15 @@ static KvgStatus check_missing(KvgStep *step)
 /* One look at the world for a step that could not be decided yet. */
 static KvgStatus look_around(KvgStep *step, int *done)
 {
-    KVG_TRY(kvg_grid_usable(step->placement->grid)); /* a lost rank alone is no reason: its record may have arrived */
-    KVG_TRY(kvg_grid_turn(step->placement->grid));
+    KVG_TRY(kvg_grid_usable(step->votes->grid)); /* a lost rank alone is no reason: its record may have arrived */
+    KVG_TRY(kvg_grid_turn(step->votes->grid));
     KVG_TRY(kvg_step_progress(step, done));
     return *done || step->state != KVG_STEP_POSTED ? KVG_OK : check_missing(step);
 }
 
 KvgStatus kvg_step_await(KvgStep *step)
 {
-    KvgGrid *grid = step->placement->grid;
+    KvgGrid *grid = step->votes->grid;
     int      done = 0;
 
     KVG_TRY(kvg_step_progress(step, &done));

@@ -17,8 +17,11 @@ static uint64_t targets_digest(const KvgStep *step)
 
 static uint64_t layout_digest(const KvgStep *step)
 {
-    uint64_t sum = step->placement->layout_seed;
+    uint64_t sum = 0;
 
+    for (uint32_t b = 0; b < step->batch_count; b++) {
+        sum += kvg_mix_term(b, step->placement[b]->number, 0, step->placement[b]->layout_seed);
+    }
     for (uint32_t i = 0; i < step->count; i++) {
         if (step->entries[i].sequence != NULL) {
             sum += kvg_kv_cache_layout_term(&step->entries[i].sequence->cache, i);
@@ -81,14 +84,14 @@ static void mark_tainted(const KvgStep *step, uint16_t *stored)
 KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
 {
     KVG_TRY(check_commit(step, commit));
-    KvgPlacement *placement = step->placement;
-    KvgGrid      *grid = placement->grid;
-    KvRecordSlot *slot = kvg_records_slot(placement, step->number);
+    KvgVotes     *votes = step->votes;
+    KvgGrid      *grid = votes->grid;
+    KvRecordSlot *slot = kvg_records_slot(votes, step->number);
     KvVoteRecord *record = slot->record[grid->rank];
     KvgStatus     no;
 
     *record = (KvVoteRecord){ .step = step->number, .epoch = grid->epoch, .rank = (uint16_t)grid->rank,
-                              .user = commit->user_digest, .decided = placement->decided, .count = step->count };
+                              .user = commit->user_digest, .decided = votes->decided, .count = step->count };
     if (commit->accept_all || commit->accepted != NULL) {
         KVG_TRY(pack_accepted(step, commit, record->accepted_rows, &record->accepted));
     }
@@ -102,11 +105,9 @@ KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
     record->status = (int16_t)no;
     record->targets = targets_digest(step);
     record->layout = layout_digest(step);
-    kvg_records_own(placement, step->number);
+    kvg_records_own(votes, step->number);
     step->state = KVG_STEP_POSTED;
     step->posted_ns = grid->ranks > 1 ? kvg_grid_now(grid) : 0;
-    if (step->batch != NULL) {
-        step->batch->open_step = NULL;
-    }
+    kvg_step_close_batches(step);
     return grid->ranks > 1 ? grid->comm.ops->post(grid->comm.self, record) : KVG_OK;
 }

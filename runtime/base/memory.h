@@ -16,7 +16,7 @@ KVG_API KvgStatus kvg_calloc(size_t count, size_t bytes, const char *what, void 
 KVG_API void kvg_free(void *memory);
 
 /* A copy of a string, freed by kvg_free. */
-KvgStatus kvg_strdup(const char *text, const char *what, char **copy);
+KVG_API KvgStatus kvg_strdup(const char *text, const char *what, char **copy);
 
 /* Allocations alive now: a test's teardown compares it with its setup. */
 uint64_t kvg_live_allocations(void);
@@ -26,6 +26,6 @@ void kvg_fault_arm(uint64_t nth);
 /* Disarms; returns 1 if the armed failure was delivered, 0 if the code ran to its end before it. */
 int kvg_fault_disarm(void);
 /* One fallible acquisition happens: true if it must fail. Called by kvg_calloc and by devices. */
-int kvg_fault_hit(void);
+KVG_API int kvg_fault_hit(void);
 
 #endif

@@ -1,0 +1,76 @@
+/* Votes: places for steps and their records, made once for all placements of a grid. */
+#include "pp/internal.h"
+
+static KvgStatus create_step(KvgVotes *votes, KvgStep *step)
+{
+    uint32_t most = votes->max_step_sequences;
+    void    *memory = NULL;
+
+    step->votes = votes;
+    KVG_TRY(kvg_calloc(most, sizeof(KvStepEntry), "steps", &memory));
+    step->entries = memory;
+    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
+    step->rows = memory;
+    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
+    step->accepted = memory;
+    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
+    step->replay = memory;
+    KVG_TRY(kvg_calloc(most, 1, "steps", &memory));
+    step->refusal = memory;
+    return KVG_OK;
+}
+
+static KvgStatus create_parts(KvgVotes *votes)
+{
+    void *memory = NULL;
+
+    KVG_TRY(kvg_calloc(votes->ring, sizeof(KvgStep), "steps", &memory));
+    votes->steps = memory;
+    for (uint32_t i = 0; i < votes->ring; i++) {
+        KVG_TRY(create_step(votes, &votes->steps[i]));
+    }
+    KVG_TRY(kvg_records_create(votes));
+    return votes->grid->comm.ops->records_open(votes->grid->comm.self, votes->record_bytes);
+}
+
+KvgStatus kvg_votes_create(KvgGrid *grid, uint32_t max_step_sequences, KvgVotes **votes_p)
+{
+    void     *memory = NULL;
+    KvgVotes *votes;
+    KvgStatus status;
+
+    KVG_TRY(kvg_calloc(1, sizeof *votes, "votes", &memory));
+    votes = memory;
+    votes->grid = grid;
+    votes->max_step_sequences = max_step_sequences;
+    votes->record_bytes = kvg_vote_record_bytes(max_step_sequences);
+    votes->ring = 2 * grid->window;
+    status = create_parts(votes);
+    if (status != KVG_OK) {
+        kvg_votes_free(votes);
+        return status;
+    }
+    *votes_p = votes;
+    return KVG_OK;
+}
+
+void kvg_votes_free(KvgVotes *votes)
+{
+    if (votes == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; votes->steps != NULL && i < votes->ring; i++) {
+        KvgStep *step = &votes->steps[i];
+        if (step->state == KVG_STEP_COMPARING) {
+            kvg_gather_free(&step->running_gather);
+        }
+        kvg_free(step->entries);
+        kvg_free(step->rows);
+        kvg_free(step->accepted);
+        kvg_free(step->replay);
+        kvg_free(step->refusal);
+    }
+    kvg_free(votes->steps);
+    kvg_records_destroy(votes);
+    kvg_free(votes);
+}
