@@ -78,8 +78,8 @@ static uint32_t wanted_end(const KvCache *cache, uint32_t class_index, uint64_t 
     uint32_t               held_end = kvg_store_end(cache->store, class_index, cache->slot);
 
     if (cache->pooled) {
-        uint32_t first = held_end - kvg_store_held(cache->store, class_index, cache->slot);
-        end = kvg_min_u64(end, (uint64_t)first + class->unit_cap);
+        /* from the base, not from what is still held: rows behind it may wait for release_behind */
+        end = kvg_min_u64(end, cache->classes[class_index].ring.base / KVG_CHUNK_ROWS + class->unit_cap);
     } else if (class->ring && class->window != 0) {
         end = kvg_min_u64(end, kvg_ceil_div_u64(class->row_cap, KVG_CHUNK_ROWS)); /* nothing rebases before the ring is full */
     }

@@ -66,7 +66,9 @@ static inline int model_end(const Model *m, const ModelSeq *s, int c, uint64_t t
 {
     int end = model_chunks(target);
 
-    if (m->classes[c].ring && end > s->first[c] + m->classes[c].unit_cap) end = s->first[c] + m->classes[c].unit_cap;
+    if (m->classes[c].ring && end > (int)(s->base[c] / 64) + m->classes[c].unit_cap) {
+        end = (int)(s->base[c] / 64) + m->classes[c].unit_cap;
+    }
     return end > s->end[c] ? end : s->end[c];
 }
 

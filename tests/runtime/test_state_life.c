@@ -155,7 +155,7 @@ static void op_begin(int index)
 {
     ModelSeq *s = &model.seqs[index];
 
-    if (!s->in_step && s->behind) {
+    if (!s->in_step && s->behind && draw(2) == 0) { /* or it waits on: what is booked counts from the base all the same */
         for (int k = 0; k < SYSTEMS; k++) kvg_kv_cache_release_behind(&systems[k].caches[index]);
         model_release_behind(&model, s);
     }
