@@ -85,8 +85,8 @@ static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch 
     want.prefill_chunk_max = step_rows_max(options);
     want.max_sequences = options->concurrency;
     KVG_TRY(kvg_grid_plan(&input->config, &want, &plan));
-    KvgStatus status = kvg_replay_memory_need(&plan, (uint32_t)launch->bootstrap.rank, balanced_rows(input), options->concurrency,
-                                              &input->memory);
+    KvgStatus status = kvg_replay_memory_need(&plan, (uint32_t)launch->bootstrap.rank, balanced_rows(input),
+                                              kvg_min_u64(options->concurrency, input->count), &input->memory);
     kvg_grid_plan_free(&plan);
     input->memory = options->memory != 0 ? options->memory
                                          : kvg_min_u64(input->memory, kvg_replay_memory_available(launch->local_ranks));

@@ -22,7 +22,16 @@ uint64_t kvg_replay_rejected_key(uint64_t row_key, uint64_t round)
     return kvg_mix64(~row_key ^ kvg_mix64(round));
 }
 
+/* The compiler makes a version for each of these and the loader picks one; integers and an exact multiplication: the same bits. Not under
+ * a sanitizer, whose run-time is not up yet when the loader asks. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define REPLAY_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define REPLAY_CLONES
+#endif
+
 /* Elements [first, first+count) of a row, times `scale`, a power of two: 24-bit integers convert exactly. */
+REPLAY_CLONES
 static void fill_run(uint32_t low, uint32_t high, uint32_t first, size_t count, float scale, float *target)
 {
     for (size_t i = 0; i < count; i++) {

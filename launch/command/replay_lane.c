@@ -149,7 +149,8 @@ KvgStatus kvg_replay_lane_admit(ReplayShared *shared, ReplayLane *lane, int *mov
     return KVG_OK;
 }
 
-/* Fills `asked` and the seats' turns; the number of rows in all. Decode rounds always have their place in a pass; prompts share the rest. */
+/* Fills `asked` and the seats' turns; the number of rows in all. Decode rounds always have their place in a step; prompts share
+ * the rest. */
 static uint64_t plan_turns(const ReplayShared *shared, ReplayLane *lane)
 {
     uint64_t rows = 0, prompt_room = shared->prompt_rows;
@@ -185,7 +186,7 @@ static KvgStatus take_refusals(ReplayLane *lane, uint64_t *granted)
         if (refusal != KVG_OK) {
             at->turn.rows = at->turn.accepted = 0;
             if (refusal != KVG_ECAPACITY && worst == KVG_OK) {
-                worst = kvg_fail(refusal, "request %" PRIu64 " was left out of step %" PRIu64 " with %s: its rows %" PRIu64 "+%u could not be planned",
+                worst = kvg_fail(refusal, "request %" PRIu64 " was left out of step %" PRIu64 " with %s: its rows %" PRIu64 "+%u have no plan",
                                  at->request, kvg_step_number(lane->step), kvg_status_name(refusal), at->committed, lane->asked[seat]);
             }
         }
@@ -285,12 +286,13 @@ KvgStatus kvg_replay_lane_begin(ReplayShared *shared, ReplayLane *lane, int *mov
     }
     KVG_TRY(kvg_step_begin(lane->batch, lane->asked, &lane->step));
     /* From here on a failure is this rank's "no": every begun step posts. */
-    KvgStatus refuse = take_refusals(lane, &granted);
-    if (refuse == KVG_OK && granted > 0) {
-        refuse = write_layers(shared, lane);
-    }
+    KvgStatus refused = take_refusals(lane, &granted);
+    KvgStatus no = refused == KVG_OK && granted > 0 ? write_layers(shared, lane) : refused;
     *moved |= granted > 0;
-    KVG_TRY(post(shared, lane, refuse));
+    KVG_TRY(post(shared, lane, no));
+    if (refused != KVG_OK) {
+        return refused; /* on every rank alike, with its own sentence: no need to hear the vote */
+    }
     return note_bytes(shared);
 }
 

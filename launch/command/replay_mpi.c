@@ -120,12 +120,19 @@ void kvg_replay_launch_stop(ReplayLaunch *launch)
     *launch = (ReplayLaunch){ 0 };
 }
 
-/* Copies that srun started apart do not know of each other; the first of them speaks. */
+static int is_later_copy(const char *variable)
+{
+    const char *task = getenv(variable);
+    return task != NULL && *task != '\0' && strcmp(task, "0") != 0;
+}
+
+/* Copies that srun, or the mpirun of another MPI, started apart do not know of each other; the first of them speaks. */
 static int speaks(const ReplayLaunch *launch)
 {
-    const char *task = getenv("SLURM_PROCID");
-    int         apart = launch->bootstrap.ranks == 1 && task != NULL && *task != '\0' && strcmp(task, "0") != 0;
-    return launch->bootstrap.rank == 0 && !apart;
+    if (launch->bootstrap.ranks == 1) {
+        return !is_later_copy("SLURM_PROCID") && !is_later_copy("PMI_RANK");
+    }
+    return launch->bootstrap.rank == 0;
 }
 
 void kvg_replay_launch_lost(void *launch, int rank, const char *why)

@@ -173,7 +173,8 @@ void kvg_replay_print_summary(const ReplayResult *result)
 {
     char hex[33];
     kvg_digest_hex(&result->digest, hex);
-    printf("requests    %" PRIu64 ", refused %" PRIu64 " (longer than the model's context), turned out for memory and served again %" PRIu64 "\n",
+    printf("requests    %" PRIu64 ", refused %" PRIu64 " (longer than the model's context), preempted for memory and served again %" PRIu64
+           "\n",
            result->requests, result->refused, result->turned_out);
     printf("tokens      %" PRIu64 " in %.2f s: %.0f state rows/s (no model compute)\n", result->tokens, result->seconds,
            result->rows_per_second);
@@ -231,7 +232,8 @@ KvgStatus kvg_replay_result_judge(const ReplayOptions *options, const ReplayRun 
 {
     for (int rank = 0; rank < result->rank_count; rank++) {
         if (result->ranks[rank].mismatches > 0) {
-            return kvg_fail(KVG_ETAINTED, "rank %d: %s; %" PRIu64 " of %" PRIu64 " sampled rows differ in all: memory of that rank changed behind kvgrid",
+            return kvg_fail(KVG_ETAINTED,
+                            "rank %d: %s; %" PRIu64 " of %" PRIu64 " sampled rows differ in all: memory of that rank changed behind kvgrid",
                             rank, result->ranks[rank].first, result->mismatches, result->checked_rows);
         }
     }
@@ -240,7 +242,8 @@ KvgStatus kvg_replay_result_judge(const ReplayOptions *options, const ReplayRun 
                         run->shared.digests.first);
     }
     if (options->fault.kind != REPLAY_FAULT_NONE && !result->ranks[options->fault.rank].fault_done) {
-        return kvg_fail(KVG_EINVAL, "--fault never struck: the run had %" PRIu64 " steps and its fault waits for step %" PRIu64 ": give a lower step",
+        return kvg_fail(KVG_EINVAL,
+                        "--fault never struck: the run had %" PRIu64 " steps and its fault waits for step %" PRIu64 ": give a lower step",
                         result->commits + result->rollbacks, options->fault.step);
     }
     return KVG_OK;

@@ -47,8 +47,10 @@ static KvgStatus check_longest_fits(const ReplayRun *run)
     if (kvg_ledger_check(&ledger, longest) == KVG_OK) {
         return KVG_OK;
     }
-    return kvg_fail(KVG_EINVAL, "request %" PRIu64 " has %" PRIu64 " rows, more than the memory holds even when it is alone: raise --memory, "
-                                "or cut requests by --max-tokens", index, longest);
+    return kvg_fail(KVG_EINVAL,
+                    "request %" PRIu64 " has %" PRIu64 " rows, more than the memory holds even when it is alone: raise --memory, or cut "
+                    "requests by --max-tokens",
+                    index, longest);
 }
 
 static KvgStatus create_lanes(ReplayRun *run)

@@ -52,7 +52,8 @@ START_TEST(test_bad_use_is_refused_and_changes_nothing)
         "", "--model m", "--trace t", "--model m --trace t --tp 0", "--model m --trace t --pp 0", "--model m --trace t --requests 0",
         "--model m --trace t --concurrency 0", "--model m --trace t --chunk 0", "--model m --trace t --spec -1",
         "--model m --trace t --spec 1025", "--model m --trace t --layout ring", "--model m --trace t --ring yes",
-        "--model m --trace t --memory 0", "--model m --trace t --memory lots", "--model m --trace t --format-k q9", "--model m --trace t --wat",
+        "--model m --trace t --memory 0", "--model m --trace t --memory lots", "--model m --trace t --format-k q9",
+        "--model m --trace t --wat",
         "--model m --trace t stray", "--model m --trace t --fault flip:1@step1", "--model m --trace t --fault flip:0@step0",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -72,7 +73,8 @@ START_TEST(test_fault_words_are_read_and_near_misses_are_not)
     ck_assert_int_eq(kvg_replay_fault_parse("refuse:0@step1", &fault), KVG_OK);
     ck_assert(fault.kind == REPLAY_FAULT_REFUSE && fault.rank == 0 && fault.step == 1);
     static const char *const wrong[] = { "", "flip", "flip:", "flip:1", "flip:1@step", "flip:1@step0", "flip:-1@step1", "flip:1@step-1",
-                                         "flip:1@step1x", "flop:1@step1", "flip:1@stop1", " flip:1@step1", "refuse:1 @step1", "flip: 1@step1" };
+                                         "flip:1@step1x", "flop:1@step1", "flip:1@stop1", " flip:1@step1", "refuse:1 @step1",
+                                         "flip: 1@step1" };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         ck_assert_msg(kvg_replay_fault_parse(wrong[i], &fault) == KVG_EINVAL, "\"%s\" was taken", wrong[i]);
         ck_assert(fault.kind == REPLAY_FAULT_REFUSE && fault.rank == 0 && fault.step == 1);
