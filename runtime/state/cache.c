@@ -196,38 +196,38 @@ static int is_booked(const KvCache *cache, uint64_t target)
     return 1;
 }
 
-/* Rows move before the base does. A move that fails part-way leaves rows in two places: only then is the cache tainted. */
+/* Rows move before the base does. A move that fails part-way leaves rows in two places: only then is the cache tainted.
+ * The states go on in any case: they are agreed, what a device does is one rank's own matter. */
 static KvgStatus publish_class(KvCache *cache, uint32_t class_index, const TpKvAppendPlan *plan, KvgStream stream)
 {
     TpKvState *state = &cache->classes[class_index];
-    KvgStatus  status;
+    KvgStatus  moved = KVG_OK, status;
 
     if (plan->ring_append.kind == KVG_RING_REBASE) {
-        status = kvg_store_rebase(cache->store, class_index, cache->slot, plan->ring_append.src_row, plan->ring_append.keep_rows,
-                                  plan->ring_append.new_base, stream);
-        if (status != KVG_OK) {
-            cache->tainted = 1;
-            return status;
-        }
+        moved = kvg_store_rebase(cache->store, class_index, cache->slot, plan->ring_append.src_row, plan->ring_append.keep_rows,
+                                 plan->ring_append.new_base, stream);
+        cache->tainted |= moved != KVG_OK;
     }
     status = kvg_rule_tp_kv_publish_rebase(state, plan);
     KVG_ASSERT(status == KVG_OK);
     status = kvg_rule_tp_kv_publish_plan(state, plan);
     KVG_ASSERT(status == KVG_OK);
-    return KVG_OK;
+    return moved;
 }
 
 KvgStatus kvg_kv_cache_append(KvCache *cache, uint32_t rows, KvgStream stream)
 {
     TpKvAppendPlan plans[KVG_CLASSES_MAX];
     uint64_t       target = kvg_kv_cache_staged(cache) + rows;
+    KvgStatus      first = KVG_OK;
 
     if (cache->tainted) return kvg_cache_check_intact(cache);
     KVG_TRY(plan_all(cache, rows, plans));
-    if (!is_booked(cache, target)) KVG_TRY(book_to(cache, target));
-    for (uint32_t c = 0; c < cache->class_count; c++) KVG_TRY(publish_class(cache, c, &plans[c], stream));
+    if (!is_booked(cache, target)) first = book_to(cache, target);
+    if (first == KVG_ECAPACITY) return first;
+    for (uint32_t c = 0; c < cache->class_count; c++) KVG_TRY_KEEP(publish_class(cache, c, &plans[c], stream), first);
     kvg_store_set_len(cache->store, cache->slot, cache->pos, target);
-    return KVG_OK;
+    return first;
 }
 
 uint64_t kvg_kv_cache_layout_term(const KvCache *cache, uint64_t index)
@@ -267,6 +267,23 @@ void kvg_kv_cache_release_behind(KvCache *cache)
         kvg_store_drop_below(cache->store, c, cache->slot, state->ring.base,
                              (uint32_t)kvg_ceil_div_u64(cache->guarantee, KVG_CHUNK_ROWS));
     }
+}
+
+KvgStatus kvg_kv_cache_level_base(KvCache *cache, KvgStream stream)
+{
+    for (uint32_t c = 0; c < cache->class_count; c++) {
+        TpKvState *state = &cache->classes[c];
+        uint64_t   start = kvg_view_start(cache->pos, state->ring.window);
+        KvgStatus  status;
+
+        if (state->layout != KVG_TP_KV_RING || start <= state->ring.base) continue;
+        status = kvg_store_rebase(cache->store, c, cache->slot, start - state->ring.base, cache->pos - start, start, stream);
+        cache->tainted |= status != KVG_OK;
+        state->ring.base = start;
+        state->publishes++;
+        KVG_TRY(status);
+    }
+    return KVG_OK;
 }
 
 uint64_t kvg_kv_cache_staged(const KvCache *cache)

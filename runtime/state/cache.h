@@ -58,7 +58,8 @@ KvgStatus kvg_kv_cache_book(KvCache *cache, uint64_t target);
 /* begin: every class opens its transaction. EBUSY, ETAINTED. */
 KvgStatus kvg_kv_cache_begin(KvCache *cache);
 /* Stages `rows` more rows in every class: books what is missing, plans all classes first, then publishes them (flat rings may move rows).
- * ECAPACITY, ENOFIT, ESTALE, ETAINTED: nothing changed. ENOMEM, EDEVICE are local. */
+ * ECAPACITY, ENOFIT, ESTALE, ETAINTED: nothing changed. ENOMEM, EDEVICE are local: units and lengths count the rows as on every other rank, but
+ * they may have no memory behind them, and finalize must take them back; tainted where a move of old rows was torn. */
 KvgStatus kvg_kv_cache_append(KvCache *cache, uint32_t rows, KvgStream stream);
 /* A digest term over where the staged rows stand (class bases and write rows), for the record's layout field. */
 uint64_t kvg_kv_cache_layout_term(const KvCache *cache, uint64_t index);
@@ -66,6 +67,9 @@ uint64_t kvg_kv_cache_layout_term(const KvCache *cache, uint64_t index);
 void kvg_kv_cache_finalize(KvCache *cache, uint64_t accepted);
 /* Frees (or slides) the units that fell behind the windows. Apart from finalize, so that all ranks free at the same agreed moment. */
 void kvg_kv_cache_release_behind(KvCache *cache);
+/* Between steps: moves a flat ring's base up to the window's start, so that caches of equal length stand alike whatever steps were tried and
+ * taken back on one rank alone. EDEVICE is local: the cache is then tainted. */
+KvgStatus kvg_kv_cache_level_base(KvCache *cache, KvgStream stream);
 uint64_t kvg_kv_cache_staged(const KvCache *cache); /* rows incl. staged ones */
 
 /* Units needed so that the sequence may be cut to `len` and written from there on (copy on write of a shared chunk). Shared chunks

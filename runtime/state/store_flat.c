@@ -133,7 +133,7 @@ void kvg_store_flat_trim(KvStore *store, uint32_t class_index, uint32_t slot, ui
     StoreClass *class = &store->classes[class_index];
     StoreSpan  *span = &class->spans[slot];
 
-    if (end >= span->end || (end > 0 && kvg_store_is_ring(store, class))) return; /* a ring is held whole or not at all */
+    if (end >= span->end) return; /* a ring too: its rows stand at most as far back as their numbers say */
     kvg_pool_drop_counted(&class->pool, span->end - end);
     span->end = end;
     if (kvg_store_reserves(store)) {

@@ -137,7 +137,14 @@ static KvgStatus rebase_plane(KvStore *store, const KvPlane *plane, uint32_t slo
 KvgStatus kvg_store_rebase(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t src_row, uint64_t keep_rows,
                            uint64_t new_base, KvgStream stream)
 {
-    KVG_ASSERT(kvg_store_is_ring(store, &store->classes[class_index]));
+    const StoreClass *class = &store->classes[class_index];
+    uint64_t          backed = (uint64_t)(kvg_store_reserves(store) ? class->spans[slot].backed : class->slice_units) * KVG_CHUNK_ROWS;
+
+    KVG_ASSERT(kvg_store_is_ring(store, class));
+    if (src_row + keep_rows > backed) { /* rows that were counted while no memory could be had for them */
+        return kvg_fail(KVG_ENOMEM, "rows %" PRIu64 " to %" PRIu64 " of slot %u's ring have no memory behind them here", src_row,
+                        src_row + keep_rows, slot);
+    }
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
 
