@@ -40,8 +40,7 @@ void kvg_batch_destroy(KvgBatch *batch)
     if (batch == NULL) {
         return;
     }
-    KVG_ASSERT(batch->open_step == NULL);
-    for (uint32_t i = 0; i < batch->placement->grid->votes->ring; i++) { /* an undecided step goes on: its entries name the sequences */
+    for (uint32_t i = 0; i < batch->placement->grid->votes->ring; i++) { /* an open step goes on: its entries name the sequences */
         KvgStep *step = &batch->placement->grid->votes->steps[i];
         for (uint32_t b = 0; b < step->batch_count; b++) {
             step->batch[b] = step->batch[b] == batch ? NULL : step->batch[b];

@@ -16,29 +16,41 @@ static uint32_t what_hash(const char *what)
     return (uint32_t)hash;
 }
 
-static KvgStatus send_to_members(const KvGather *gather, const void *body, size_t bytes)
+static KvgStatus make_wire(KvGather *gather, const void *body, size_t bytes)
 {
-    KvgGrid        *grid = gather->grid;
     KvMessageHeader header = { KVG_MESSAGE_MAGIC, gather->epoch, gather->tag, gather->kind, gather->what };
-    void           *wire = NULL;
-    KvgStatus       status = KVG_OK;
 
-    KVG_TRY(kvg_calloc(1, sizeof header + bytes, "a message", &wire));
-    memcpy(wire, &header, sizeof header);
-    memcpy((uint8_t *)wire + sizeof header, body, bytes);
-    for (int rank = 0; rank < grid->ranks && status == KVG_OK; rank++) {
-        if (rank != grid->rank && gather->member[rank]) {
-            status = grid->comm.ops->send(grid->comm.self, rank, wire, sizeof header + bytes);
+    KVG_TRY(kvg_calloc(1, sizeof header + bytes, "a message", &gather->wire));
+    gather->wire_bytes = sizeof header + bytes;
+    memcpy(gather->wire, &header, sizeof header);
+    if (bytes > 0) {
+        memcpy((uint8_t *)gather->wire + sizeof header, body, bytes);
+    }
+    return KVG_OK;
+}
+
+/* Sends to the members that have not been sent to yet; what finds no memory now is sent by a later turn. */
+static void send_on(KvGather *gather)
+{
+    KvgGrid *grid = gather->grid;
+
+    for (; gather->wire != NULL && gather->next_send < grid->ranks; gather->next_send++) {
+        int to = gather->next_send;
+        if (to != grid->rank && gather->member[to] &&
+            grid->comm.ops->send(grid->comm.self, to, gather->wire, gather->wire_bytes) != KVG_OK) {
+            return;
         }
     }
-    kvg_free(wire);
-    return status;
+    kvg_free(gather->wire);
+    gather->wire = NULL;
 }
 
 static KvgStatus keep(KvGather *gather, int rank, const void *body, size_t bytes)
 {
     KVG_TRY(kvg_calloc(1, bytes, "a gathered block", &gather->body[rank]));
-    memcpy(gather->body[rank], body, bytes);
+    if (bytes > 0) {
+        memcpy(gather->body[rank], body, bytes);
+    }
     gather->bytes[rank] = bytes;
     gather->missing--;
     return KVG_OK;
@@ -54,6 +66,7 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
     memset(gather, 0, sizeof *gather);
     gather->grid = grid;
     gather->kind = kind;
+    gather->ahead = -1;
     gather->tag = tag;
     gather->what = what_hash(what);
     gather->epoch = grid->epoch;
@@ -69,12 +82,20 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
         gather->missing += gather->member[rank];
     }
     KVG_ASSERT(gather->member[grid->rank]);
-    KVG_TRY_GOTO(send_to_members(gather, body, bytes), err_free);
     KVG_TRY_GOTO(keep(gather, grid->rank, body, bytes), err_free);
+    KVG_TRY_GOTO(make_wire(gather, body, bytes), err_free);
+    send_on(gather);
     return KVG_OK;
 err_free:
     kvg_gather_free(gather);
     return status;
+}
+
+/* A member has settled this epoch already: what it says of itself is taken, apart from the gather, and the settle catches up with it. */
+static int is_ahead(const KvGather *gather, const KvMessage *message)
+{
+    return gather->kind == KVG_MESSAGE_SETTLE && message->header.kind == KVG_MESSAGE_SETTLE && message->header.tag == gather->tag &&
+           message->header.epoch > gather->epoch && gather->member[message->from];
 }
 
 /* Takes this exchange's messages out of the inbox. */
@@ -88,6 +109,7 @@ static KvgStatus take_arrived(KvGather *gather)
         int        ours = message->header.kind == gather->kind && message->header.tag == gather->tag &&
                    message->header.epoch == gather->epoch && gather->member[message->from] &&
                    gather->body[message->from] == NULL;
+        gather->ahead = is_ahead(gather, message) ? message->from : gather->ahead;
         if (!ours) {
             link = &message->next;
             continue;
@@ -96,7 +118,9 @@ static KvgStatus take_arrived(KvGather *gather)
             return kvg_fail(KVG_ELAYOUT, "rank %d is in another set-up call than rank %d; every rank must make the same set-up calls "
                             "in the same order", message->from, grid->rank);
         }
-        KVG_TRY(keep(gather, message->from, message->body, message->body_bytes));
+        if (keep(gather, message->from, message->body, message->body_bytes) != KVG_OK) {
+            return KVG_OK; /* no memory now: it stays in the inbox */
+        }
         *link = message->next;
         if (grid->inbox_tail == &message->next) {
             grid->inbox_tail = link;
@@ -130,6 +154,9 @@ static KvgStatus check_waiting(KvGather *gather)
                         grid->liveness.ops->why(grid->liveness.self, lost));
     }
     if (now - gather->started_ns > grid->timeout_ns) {
+        if (gather->missing == 0) {
+            return kvg_fail(KVG_EINDOUBT, "no memory for a message to rank %d within %u ms", gather->next_send, grid->policy.timeout_ms);
+        }
         return kvg_fail(KVG_EINDOUBT, "rank %d did not take part in a set-up call within %u ms (%d of the ranks are missing); raise "
                         "KVGRID_TIMEOUT_MS if it is only slow", first_missing(gather, 0), grid->policy.timeout_ms, gather->missing);
     }
@@ -139,13 +166,28 @@ static KvgStatus check_waiting(KvGather *gather)
 KvgStatus kvg_gather_test(KvGather *gather, int *done)
 {
     *done = 0;
+    send_on(gather);
     KVG_TRY(kvg_grid_turn(gather->grid));
     KVG_TRY(take_arrived(gather));
-    if (gather->missing > 0) {
-        return check_waiting(gather);
+    *done = gather->wire == NULL && (gather->missing == 0 || gather->ahead >= 0);
+    return *done ? KVG_OK : check_waiting(gather);
+}
+
+KvgStatus kvg_gather_hear(KvGather *gather, int ahead, uint32_t *epoch)
+{
+    KvMessage *message = gather->grid->inbox;
+
+    while (message->from != ahead || !is_ahead(gather, message)) {
+        message = message->next;
+        KVG_ASSERT(message != NULL); /* take_arrived has seen it */
     }
-    *done = 1;
-    return KVG_OK;
+    if (gather->body[ahead] != NULL) { /* from before it settled */
+        kvg_free(gather->body[ahead]);
+        gather->body[ahead] = NULL;
+        gather->missing++;
+    }
+    *epoch = message->header.epoch;
+    return keep(gather, ahead, message->body, message->body_bytes);
 }
 
 void kvg_gather_free(KvGather *gather)
@@ -153,6 +195,7 @@ void kvg_gather_free(KvGather *gather)
     for (int rank = 0; gather->body != NULL && rank < gather->grid->ranks; rank++) {
         kvg_free(gather->body[rank]);
     }
+    kvg_free(gather->wire);
     kvg_free(gather->body);
     kvg_free(gather->bytes);
     kvg_free(gather->member);

@@ -286,16 +286,18 @@ static KvgStatus keep_message(KvgGrid *grid, int from, const void *bytes, size_t
 
 static KvgStatus receive_messages(KvgGrid *grid)
 {
-    const void *bytes;
-    size_t      byte_count;
-    int         from;
-
     for (;;) {
-        KVG_TRY(grid->comm.ops->recv(grid->comm.self, &from, &bytes, &byte_count));
-        if (from < 0) {
-            return KVG_OK;
+        if (grid->unkept == NULL) {
+            KVG_TRY(grid->comm.ops->recv(grid->comm.self, &grid->unkept_from, &grid->unkept, &grid->unkept_bytes));
+            if (grid->unkept_from < 0) {
+                grid->unkept = NULL;
+                return KVG_OK;
+            }
         }
-        KVG_TRY(keep_message(grid, from, bytes, byte_count));
+        if (keep_message(grid, grid->unkept_from, grid->unkept, grid->unkept_bytes) != KVG_OK) {
+            return KVG_OK; /* no memory for it now: the transport keeps it until the next recv, this is tried again before that */
+        }
+        grid->unkept = NULL;
     }
 }
 

@@ -45,7 +45,8 @@ typedef struct KvMessage {
     uint8_t           body[];
 } KvMessage;
 
-/* One all-gather of bytes over messages, among some ranks. Started, then tested until done. */
+/* One all-gather of bytes over messages, among some ranks. Started, then tested until done. Once started it ends by arrival, by loss or by the
+ * deadline alone: a want of memory while it sends or receives is tried again, so that no rank drops out of a vote it has begun to cast. */
 typedef struct KvGather {
     KvgGrid  *grid;
     uint64_t  tag;
@@ -53,6 +54,10 @@ typedef struct KvGather {
     uint64_t  started_ns;
     uint64_t  silent_since_ns; /* when a missing rank was first seen lost; 0: none is */
     int       missing;
+    int       ahead;   /* settling: a rank that has settled this epoch already; -1: none */
+    int       next_send;
+    void     *wire;    /* header and body, until every member has been sent to */
+    size_t    wire_bytes;
     uint8_t  *member;  /* [ranks] 1: takes part */
     void    **body;    /* [ranks] NULL until it has arrived */
     size_t   *bytes;   /* [ranks] */
@@ -62,6 +67,8 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
                            const void *body, size_t bytes, KvGather *gather);
 /* *done = 1 when every member's bytes are here. EPEER, EINDOUBT at the deadline, ELAYOUT where a rank is in another operation. */
 KvgStatus kvg_gather_test(KvGather *gather, int *done);
+/* Settling: takes the message of a rank that is `ahead` as its body, without removing it. */
+KvgStatus kvg_gather_hear(KvGather *gather, int ahead, uint32_t *epoch);
 void      kvg_gather_free(KvGather *gather);
 
 /* ---- set-up operations: phases that end in a gather */
@@ -69,6 +76,7 @@ void      kvg_gather_free(KvGather *gather);
 struct KvgSetup {
     KvgGrid    *grid;
     const char *what;
+    uint64_t    tag;       /* of its gathers, phase by phase: a rank that fails between two does not shift those of the next operation */
     int         phase;
     int         done;
     KvgStatus   result;
@@ -76,7 +84,6 @@ struct KvgSetup {
     int         has_gather, has_next; /* `gather` is under way or has arrived; a phase started `next` */
     uint8_t    *member;    /* who takes part; NULL: every rank that no settle has left out */
     KvMessageKind kind;
-    uint64_t    settle_tag;
     KvGather    gather, next;
     /* Runs one phase: reads `gather`, then starts the next one (kvg_setup_gather), or sets *done, or asks to be run again by neither. */
     KvgStatus (*run)(KvgSetup *setup, int *done);
@@ -112,7 +119,8 @@ struct KvgGrid {
     KvgPolicy    policy;
     uint64_t     timeout_ns;
     uint64_t     running;    /* digest of posted calls */
-    uint64_t     setup_tag;  /* set-up rounds so far */
+    uint64_t     setup_tag;  /* set-up operations of this epoch so far */
+    int          settling;   /* a settle of this epoch has begun: records decide nothing any more */
     KvgStatus    state;      /* KVG_OK, EPEER, EINDOUBT, ELAYOUT */
     char         why[384];
     uint8_t     *alive;      /* [ranks] 0: left out by a settle */
@@ -121,6 +129,9 @@ struct KvgGrid {
     void       (*on_lost)(void *user, int rank, const char *why);
     void        *user;
     KvMessage   *inbox, **inbox_tail;
+    const void  *unkept;     /* a received message for which there was no memory: tried again before the next is received */
+    size_t       unkept_bytes;
+    int          unkept_from;
     uint64_t     last_poll_ns;
     KvgVotes     *votes;      /* NULL until something is placed */
     KvgPlacement *placements; /* linked by `next` */
@@ -299,12 +310,15 @@ KvgStatus kvg_step_progress(KvgStep *step, int *done);
 KvgStatus kvg_step_await(KvgStep *step);
 /* Ends the step's transactions: accepted rows by entry, or NULL to roll back. */
 void kvg_step_publish(KvgStep *step, const uint16_t *stored);
-void kvg_step_roll_back(KvgStep *step);
+/* Settled back: nobody published it. `tainted` by entry: sequences that a survivor tainted in it; NULL: none. */
+void kvg_step_roll_back(KvgStep *step, const uint16_t *tainted);
 /* Moves `decided` on over steps that are decided in a row. */
 void kvg_steps_advance(KvgVotes *votes);
 
 /* sequence.c */
-/* The sequence may be named by a posted call now: open, its last step decided (waits for it), what fell behind is freed. */
+/* Its last step is decided (waits for it) and it is open: EBUSY begun and unposted here, EINDOUBT, EPEER, ESTALE. Changes no count. */
+KvgStatus kvg_sequence_await_last(KvgSequence *sequence);
+/* The sequence may be named by a posted call now: as await_last, then what fell behind is freed, at a moment that all ranks share. */
 KvgStatus kvg_sequence_settle_last(KvgSequence *sequence);
 void      kvg_sequence_drop(KvgSequence *sequence, KvgStream stream);
 /* An id as digests see it: two placements of a grid may use the same. */

@@ -55,7 +55,7 @@ KVG_API void kvg_placement_ledger(const KvgPlacement *placement, KvgLedger *ledg
 
 /** Changes this rank's memory for sequence state, by a vote of its own: prepare, vote, publish or cancel. When one rank is out of memory, or
  *  a chunk that would go is in use there, none has changed: EREFUSED naming rank and reason. Bytes may differ by rank; units follow the
- *  smallest. EBUSY while a step is undecided. Reach: setup. */
+ *  smallest. EBUSY while a step is begun and not posted; undecided ones are decided first. Reach: setup. */
 KVG_API KvgStatus kvg_placement_resize(KvgPlacement *placement, uint64_t memory_bytes);
 KVG_API KvgStatus kvg_placement_resize_start(KvgPlacement *placement, uint64_t memory_bytes, KvgSetup **setup);
 

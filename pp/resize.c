@@ -18,9 +18,29 @@ typedef struct ResizeState {
     char          local_why[384];
 } ResizeState;
 
+/* When a step is decided is each rank's own matter: the call waits for that, so that no rank answers EBUSY while another goes on. */
+static KvgStatus decide_all(KvgVotes *votes, int *done)
+{
+    *done = 1;
+    while (*done && votes->decided != votes->begun) {
+        KvgStep *step = kvg_step_at(votes, votes->decided + 1);
+        kvg_step_test(step, done, NULL); /* the step's own outcome is no failure of the resize */
+        if (!*done) {
+            KVG_TRY(kvg_grid_usable(votes->grid));
+        }
+    }
+    return KVG_OK;
+}
+
 static KvgStatus phase_say(KvgSetup *setup)
 {
     ResizeState *state = setup->state;
+    int          done;
+
+    KVG_TRY(decide_all(setup->grid->votes, &done));
+    if (!done) {
+        return KVG_OK; /* runs again */
+    }
     ResizeHello  hello = { state->memory_bytes, setup->grid->running, setup->grid->votes->begun };
 
     return kvg_setup_gather(setup, &hello, sizeof hello);
@@ -144,9 +164,11 @@ KvgStatus kvg_placement_resize_start(KvgPlacement *placement, uint64_t memory_by
         return kvg_fail(KVG_EINVAL, "kvg_placement_resize needs a placement and a number of bytes above 0");
     }
     KVG_TRY(kvg_grid_whole(placement->grid));
-    if (placement->grid->votes->decided != placement->grid->votes->begun) {
-        return kvg_fail(KVG_EBUSY, "step %llu is undecided: wait for every step before a resize",
-                        (unsigned long long)placement->grid->votes->decided + 1);
+    const KvgVotes *votes = placement->grid->votes;
+    for (uint64_t number = votes->decided + 1; number <= votes->begun; number++) {
+        if (kvg_step_at(placement->grid->votes, number)->state == KVG_STEP_BEGUN) {
+            return kvg_fail(KVG_EBUSY, "step %llu is begun and not posted: post it before a resize", (unsigned long long)number);
+        }
     }
     KVG_TRY(kvg_setup_new(placement->grid, "kvg_placement_resize", sizeof *state, setup));
     state = (*setup)->state;

@@ -26,7 +26,7 @@ static KvgStatus check_open(const KvgSequence *sequence)
     return KVG_OK;
 }
 
-KvgStatus kvg_sequence_settle_last(KvgSequence *sequence)
+KvgStatus kvg_sequence_await_last(KvgSequence *sequence)
 {
     KVG_TRY(check_open(sequence));
     KVG_TRY(kvg_grid_usable(sequence->placement->grid));
@@ -38,6 +38,12 @@ KvgStatus kvg_sequence_settle_last(KvgSequence *sequence)
         KVG_TRY(kvg_step_await(kvg_step_at(sequence->placement->grid->votes, sequence->last_step)));
         KVG_TRY(kvg_grid_usable(sequence->placement->grid));
     }
+    return KVG_OK;
+}
+
+KvgStatus kvg_sequence_settle_last(KvgSequence *sequence)
+{
+    KVG_TRY(kvg_sequence_await_last(sequence));
     kvg_kv_cache_release_behind(&sequence->cache);
     return KVG_OK;
 }

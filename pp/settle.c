@@ -4,6 +4,10 @@
  * survivor publishes, with the same counts. A step that no survivor published is rolled back. Ranks differ by at most 2W steps, which the
  * ring of steps still remembers.
  *
+ * What a rank says of itself stays true for the whole epoch: from its first settle on it decides nothing by records any more, so a second attempt,
+ * with fewer survivors or after a deadline, hears the same. A rank whose attempt failed while another's succeeded catches up: the
+ * other is an epoch ahead, and what it says is the result.
+ *
  * Afterwards everything that counts as agreed is made equal again: rows booked ahead for steps that only some had begun are given back, generations
  * start anew from the epoch, step numbers from the highest begun. What cannot be made equal, posted calls that only some survivors have made,
  * is found by the running digest and refused. */
@@ -18,9 +22,12 @@ typedef struct SettleHello { /* crosses the wire, followed by `steps` SettleStep
 
 typedef struct SettleStep {
     uint64_t number;
-    uint32_t published; /* 1: with the counts that follow */
+    uint32_t said;      /* SettleSaid */
     uint32_t count;
 } SettleStep;
+
+
+typedef enum SettleSaid { SETTLE_NOT_PUBLISHED = 0, SETTLE_PUBLISHED = 1 /* with the counts that follow */, SETTLE_TAINTED = 2 /* 1 for each that is */ } SettleSaid;
 
 static size_t step_bytes(uint32_t stored)
 {
@@ -34,11 +41,21 @@ static void say_step(const KvgStep *step, SettleStep *said)
     uint16_t *stored = (uint16_t *)(said + 1);
 
     said->number = step->number;
-    said->published = step->state == KVG_STEP_DECIDED && step->outcome.kind == KVG_OUTCOME_PUBLISHED;
     said->count = step->count;
-    for (uint32_t i = 0; said->published && i < step->count; i++) {
-        uint32_t rows = step->accepted[step->entries[i].slot];
-        stored[i] = rows == step->entries[i].staged ? KVG_VOTE_ACCEPTED_ALL : (uint16_t)rows;
+    if (step->state != KVG_STEP_DECIDED) {
+        return;
+    }
+    said->said = step->outcome.kind == KVG_OUTCOME_PUBLISHED ? SETTLE_PUBLISHED :
+                 step->outcome.kind == KVG_OUTCOME_TAINTED   ? SETTLE_TAINTED :
+                                                               SETTLE_NOT_PUBLISHED;
+    for (uint32_t i = 0; i < step->count; i++) {
+        const KvStepEntry *entry = &step->entries[i];
+        uint32_t           rows = step->accepted[entry->slot];
+        if (said->said == SETTLE_PUBLISHED) {
+            stored[i] = rows == entry->staged ? KVG_VOTE_ACCEPTED_ALL : (uint16_t)rows;
+        } else if (said->said == SETTLE_TAINTED) {
+            stored[i] = entry->sequence != NULL && entry->sequence->cache.tainted;
+        }
     }
 }
 
@@ -93,14 +110,14 @@ static KvgStatus check_hellos(const KvgSetup *setup)
     return KVG_OK;
 }
 
-/* What any survivor published of this step, or NULL. */
-static const SettleStep *published_by_any(const KvgSetup *setup, uint64_t number)
+/* What any survivor published or tainted in this step, or NULL. */
+static const SettleStep *said_by_any(const KvgSetup *setup, const uint8_t *heard, uint64_t number)
 {
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
         const SettleHello *hello = setup->gather.body[rank];
-        for (uint32_t i = 0; setup->member[rank] && i < hello->steps; i++) {
+        for (uint32_t i = 0; heard[rank] && i < hello->steps; i++) {
             const SettleStep *said = (const SettleStep *)((const uint8_t *)(hello + 1) + i * step_bytes(hello->stored));
-            if (said->number == number && said->published) {
+            if (said->number == number && said->said != SETTLE_NOT_PUBLISHED) {
                 return said;
             }
         }
@@ -108,17 +125,18 @@ static const SettleStep *published_by_any(const KvgSetup *setup, uint64_t number
     return NULL;
 }
 
-static void settle_step(const KvgSetup *setup, KvgStep *step)
+static void settle_step(const KvgSetup *setup, const uint8_t *heard, KvgStep *step)
 {
-    const SettleStep *said = published_by_any(setup, step->number);
+    const SettleStep *said = said_by_any(setup, heard, step->number);
+    const uint16_t   *stored = said != NULL && said->count == step->count ? (const uint16_t *)(said + 1) : NULL;
 
     if (step->state == KVG_STEP_COMPARING) { /* rolled back already; only the comparison was missing */
         kvg_gather_free(&step->running_gather);
         step->state = KVG_STEP_DECIDED;
-    } else if (said != NULL && said->count == step->count) {
-        kvg_step_publish(step, (const uint16_t *)(said + 1));
+    } else if (stored != NULL && said->said == SETTLE_PUBLISHED) {
+        kvg_step_publish(step, stored);
     } else {
-        kvg_step_roll_back(step);
+        kvg_step_roll_back(step, stored);
     }
 }
 
@@ -132,6 +150,10 @@ static void rebook(KvgSequence *sequence, uint32_t epoch)
     sequence->last_step = 0;
     sequence->named_in = 0;
     if (!sequence->cache.tainted) {
+        if (kvg_kv_cache_level_base(&sequence->cache, NULL) != KVG_OK) { /* a move was torn */
+            sequence->taint_pending = 1; /* this rank's matter until the next step votes on it */
+            sequence->cache.tainted = 0;
+        }
         kvg_kv_cache_release_behind(&sequence->cache);
         kvg_kv_cache_trim(&sequence->cache);
         kvg_kv_cache_book(&sequence->cache, guarantee); /* it held these units a moment ago */
@@ -139,24 +161,24 @@ static void rebook(KvgSequence *sequence, uint32_t epoch)
 }
 
 /* The first survivor whose posted calls differ from this rank's; -1: none. */
-static int first_with_other_calls(const KvgSetup *setup)
+static int first_with_other_calls(const KvgSetup *setup, const uint8_t *heard)
 {
     uint64_t running = setup->grid->running;
 
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        if (setup->member[rank] && ((const SettleHello *)setup->gather.body[rank])->running != running) {
+        if (heard[rank] && ((const SettleHello *)setup->gather.body[rank])->running != running) {
             return rank;
         }
     }
     return -1;
 }
 
-static uint64_t highest_begun(const KvgSetup *setup)
+static uint64_t highest_begun(const KvgSetup *setup, const uint8_t *heard)
 {
     uint64_t most = 0;
 
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        if (setup->member[rank]) {
+        if (heard[rank]) {
             const SettleHello *hello = setup->gather.body[rank];
             most = hello->begun > most ? hello->begun : most;
         }
@@ -164,14 +186,16 @@ static uint64_t highest_begun(const KvgSetup *setup)
     return most;
 }
 
-static void settle_steps(KvgSetup *setup, KvgVotes *votes)
+static void settle_steps(KvgSetup *setup, const uint8_t *heard, KvgVotes *votes)
 {
-    uint64_t most = highest_begun(setup);
+    uint64_t most = highest_begun(setup, heard);
+
+    most = most > votes->begun ? most : votes->begun;
 
     for (uint64_t number = votes->decided + 1; number <= votes->begun; number++) {
         KvgStep *step = kvg_step_at(votes, number);
         if (step->state != KVG_STEP_DECIDED) {
-            settle_step(setup, step);
+            settle_step(setup, heard, step);
         }
     }
     votes->begun = votes->decided = votes->released = most;
@@ -203,32 +227,67 @@ static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
     }
 }
 
-static KvgStatus phase_apply(KvgSetup *setup, int *done)
+/* Takes over what the ranks in `heard` have said; the grid is in `epoch` from then on. */
+static void apply(KvgSetup *setup, const uint8_t *heard, uint32_t epoch)
 {
     KvgGrid *grid = setup->grid;
-    int      differs = -1;
 
-    KVG_TRY(check_hellos(setup));
-    differs = first_with_other_calls(setup);
     if (grid->votes != NULL) {
-        settle_steps(setup, grid->votes);
+        settle_steps(setup, heard, grid->votes);
     }
     for (KvgPlacement *placement = grid->placements; placement != NULL; placement = placement->next) {
-        rebook_all(placement, grid->epoch + 1);
+        rebook_all(placement, epoch);
     }
-    grid->epoch++;
-    grid->running = kvg_mix64(grid->running ^ grid->epoch);
+    while (grid->epoch < epoch) {
+        grid->epoch++;
+        grid->running = kvg_mix64(grid->running ^ grid->epoch);
+    }
+    grid->setup_tag = 0;
+    grid->settling = 0;
     if (grid->votes != NULL) {
         kvg_records_forget(grid->votes);
     }
-    name_state(grid, setup, differs);
+}
+
+/* A survivor has settled this epoch without us: its account is the result, ours is repeated in its epoch. */
+static KvgStatus phase_catch_up(KvgSetup *setup)
+{
+    KvgGrid *grid = setup->grid;
+    int      ahead = setup->gather.ahead;
+    uint32_t epoch = 0;
+    void    *heard = NULL;
+    KvgStatus status;
+
+    KVG_TRY(kvg_calloc((size_t)grid->ranks, 1, "settling", &heard));
+    KVG_TRY_GOTO(kvg_gather_hear(&setup->gather, ahead, &epoch), out);
+    KVG_TRY_GOTO(check_hello(setup, ahead), out);
+    ((uint8_t *)heard)[ahead] = 1;
+    apply(setup, heard, epoch);
+    grid->settling = 1;
+    status = phase_say(setup);
+out:
+    kvg_free(heard);
+    return status;
+}
+
+static KvgStatus phase_apply(KvgSetup *setup, int *done)
+{
+    int differs;
+
+    KVG_TRY(check_hellos(setup));
+    differs = first_with_other_calls(setup, setup->member);
+    apply(setup, setup->member, setup->grid->epoch + 1);
+    name_state(setup->grid, setup, differs);
     *done = 1;
     return KVG_OK;
 }
 
 static KvgStatus run(KvgSetup *setup, int *done)
 {
-    return setup->phase == 0 ? phase_say(setup) : phase_apply(setup, done);
+    if (setup->phase == 0) {
+        return phase_say(setup);
+    }
+    return setup->gather.ahead >= 0 ? phase_catch_up(setup) : phase_apply(setup, done);
 }
 
 /* ---- the calls */
@@ -276,10 +335,14 @@ KvgStatus kvg_grid_settle_start(KvgGrid *grid, const int *survivors, int survivo
     KVG_TRY_GOTO(kvg_setup_new(grid, "kvg_grid_settle", 1, &setup), err_free);
     setup->member = member;
     setup->kind = KVG_MESSAGE_SETTLE;
-    setup->settle_tag = tag & ~(uint64_t)0xff;
+    setup->tag = tag;
     setup->run = run;
-    if (grid->votes != NULL) {
+    if (grid->votes != NULL && !grid->settling) {
         decide_complete(grid->votes);
+    }
+    grid->settling = 1;
+    if (grid->state == KVG_OK) {
+        kvg_grid_fail(grid, KVG_EPEER, "a settle has begun: until it ends nothing but settling and closing is done");
     }
     *setup_p = setup;
     return KVG_OK;

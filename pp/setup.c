@@ -6,7 +6,8 @@
 
 KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, KvgSetup **setup)
 {
-    void *fresh = NULL, *state = NULL;
+    void    *fresh = NULL, *state = NULL;
+    uint64_t tag = ++grid->setup_tag << 8; /* counted even if this rank now fails: the others count too */
 
     KVG_TRY(kvg_calloc(1, sizeof(KvgSetup), what, &fresh));
     KvgStatus status = kvg_calloc(1, state_bytes, what, &state);
@@ -18,6 +19,7 @@ KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, Kvg
     (*setup)->grid = grid;
     (*setup)->what = what;
     (*setup)->kind = KVG_MESSAGE_SETUP;
+    (*setup)->tag = tag;
     (*setup)->state = state;
     return KVG_OK;
 }
@@ -25,8 +27,8 @@ KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, Kvg
 KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes)
 {
     KvgGrid       *grid = setup->grid;
-    /* Settling counts by epoch: survivors may have made different numbers of set-up calls before the trouble. */
-    uint64_t       tag = setup->kind == KVG_MESSAGE_SETTLE ? setup->settle_tag + (uint64_t)setup->phase : ++grid->setup_tag;
+    /* Settling does not count: survivors may have made different numbers of set-up calls before the trouble. */
+    uint64_t       tag = setup->kind == KVG_MESSAGE_SETTLE ? setup->tag : setup->tag + (uint64_t)setup->phase;
     const uint8_t *member = setup->member != NULL ? setup->member : grid->alive;
 
     KVG_TRY(kvg_gather_start(grid, setup->kind, tag, setup->what, member, body, bytes, &setup->next));

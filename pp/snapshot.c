@@ -6,7 +6,7 @@ KvgStatus kvg_sequence_snapshot_into(KvgSequence *sequence, KvgSnapshot *snapsho
     if (snapshot == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_sequence_snapshot_into needs a snapshot that kvg_sequence_snapshot made");
     }
-    KVG_TRY(kvg_sequence_settle_last(sequence));
+    KVG_TRY(kvg_sequence_await_last(sequence)); /* local: other ranks may take none, so no unit moves here */
     if (sequence->cache.tainted) {
         return kvg_fail(KVG_ETAINTED, "sequence %llu is tainted; close it", (unsigned long long)sequence->id);
     }

@@ -16,7 +16,7 @@ typedef struct KvgStep  KvgStep;
 
 /** A batch: `slots` fixed places for sequences, with arrays at fixed addresses. 1 <= slots <= max_step_sequences. Reach: local. */
 KVG_API KvgStatus kvg_batch_create(KvgPlacement *placement, uint32_t slots, KvgBatch **batch);
-/** No step of it may be begun and unposted. */
+/** Legal in any state: a step of it that is begun can still be posted, and nothing more is written in it. NULL is allowed. */
 KVG_API void kvg_batch_destroy(KvgBatch *batch);
 /** Puts a sequence into a place; NULL empties it. EBUSY while a step of this batch is begun and unposted. Reach: posted (the same on every rank). */
 KVG_API KvgStatus kvg_batch_set(KvgBatch *batch, uint32_t slot, KvgSequence *sequence);

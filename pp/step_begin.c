@@ -111,7 +111,7 @@ static KvgStatus check_chunk(const KvgPlacement *placement, uint64_t staged)
     return KVG_OK;
 }
 
-/* Stages `rows` rows. Refusals follow from agreed state; a failure of this rank alone stages nothing here and is voted. */
+/* Stages `rows` rows. Refusals follow from agreed state; a failure of this rank alone is counted like everywhere and voted. */
 static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint64_t staged_before, uint32_t rows)
 {
     KvgPlacement *placement = sequence->placement;
@@ -123,7 +123,10 @@ static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint64_t staged_bef
     status = kvg_kv_cache_append(cache, rows, NULL);
     if (is_local(status)) {
         fail_here(step, status);
-        return KVG_OK;
+        sequence->taint_pending |= cache->tainted; /* torn on this rank alone: tainted everywhere, or nowhere, by the vote */
+        step->any_taint |= cache->tainted;
+        cache->tainted = 0;
+        status = KVG_OK;
     }
     KVG_TRY(status);
     placement->stats.grows += sequence->counted_growth && kvg_store_end(placement->store, 0, cache->slot) > had;
@@ -293,6 +296,7 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
     if (step == NULL || rows_per_slot == NULL || step->state != KVG_STEP_BEGUN) {
         return kvg_fail(KVG_ESTALE, "only a step that is begun and not posted can be extended");
     }
+    KVG_TRY(kvg_grid_usable(step->votes->grid));
     memset(step->rows, 0, step->slots * sizeof *step->rows);
     for (uint32_t place = 0; place < step->slots; place++) { /* places that take no part in the step cannot join it */
         step->refusal[place] = rows_per_slot[place] > 0 ? KVG_EINVAL : KVG_OK;

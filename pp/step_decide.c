@@ -61,16 +61,30 @@ static void undo_staged(KvgStep *step)
     }
 }
 
-void kvg_step_roll_back(KvgStep *step)
+static void taint_flagged(KvgStep *step, const uint16_t *flags, uint32_t count)
+{
+    for (uint32_t i = 0; i < step->count && i < count; i++) {
+        KvgSequence *sequence = step->entries[i].sequence;
+        if (flags[i] != 0 && sequence != NULL) {
+            kvg_kv_cache_taint(&sequence->cache);
+            sequence->taint_pending = 0;
+        }
+    }
+}
+
+void kvg_step_roll_back(KvgStep *step, const uint16_t *tainted)
 {
     undo_staged(step);
+    if (tainted != NULL) {
+        taint_flagged(step, tainted, step->count);
+    }
     snprintf(step->why, sizeof step->why, "step %llu was undecided when the grid settled, and no survivor had published it: it was rolled back",
              (unsigned long long)step->number);
     if (step->state == KVG_STEP_BEGUN) {
         kvg_step_close_batches(step);
     }
-    decided(step, KVG_OUTCOME_SETTLED_BACK, KVG_EREFUSED);
-    step->outcome.reason = KVG_EINDOUBT;
+    decided(step, tainted != NULL ? KVG_OUTCOME_TAINTED : KVG_OUTCOME_SETTLED_BACK, tainted != NULL ? KVG_ETAINTED : KVG_EREFUSED);
+    step->outcome.reason = tainted != NULL ? KVG_ETAINTED : KVG_EINDOUBT;
 }
 
 void kvg_steps_advance(KvgVotes *votes)
@@ -86,24 +100,13 @@ void kvg_steps_advance(KvgVotes *votes)
 
 /* ---- what the vote says */
 
-static void taint_flagged(KvgStep *step, const KvVoteRecord *record)
-{
-    for (uint32_t i = 0; i < step->count && i < record->count; i++) {
-        KvgSequence *sequence = step->entries[i].sequence;
-        if (record->accepted_rows[i] != 0 && sequence != NULL) {
-            kvg_kv_cache_taint(&sequence->cache);
-            sequence->taint_pending = 0;
-        }
-    }
-}
-
 static void refused(KvgStep *step, const KvVoteOutcome *vote)
 {
     int tainted = vote->status == KVG_ETAINTED;
 
     undo_staged(step);
     if (tainted) {
-        taint_flagged(step, step->votes->votes[vote->rank]);
+        taint_flagged(step, step->votes->votes[vote->rank]->accepted_rows, step->votes->votes[vote->rank]->count);
     }
     if (vote->rank == step->votes->grid->rank) {
         snprintf(step->why, sizeof step->why, "step %llu was refused by this rank (%d) with %s and rolled back everywhere: %s",
@@ -114,9 +117,18 @@ static void refused(KvgStep *step, const KvVoteOutcome *vote)
     step->outcome.reason = (KvgStatus)vote->status;
 }
 
+static KvgStatus cannot_compare(KvgStep *step)
+{
+    step->state = KVG_STEP_DECIDED;
+    kvg_steps_advance(step->votes);
+    return kvg_grid_fail(step->votes->grid, KVG_EINDOUBT, "after step %llu disagreed about its targets: %s",
+                         (unsigned long long)step->number, kvg_last_error());
+}
+
 static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
 {
-    KvgGrid *grid = step->votes->grid;
+    KvgGrid  *grid = step->votes->grid;
+    KvgStatus status;
 
     undo_staged(step);
     set_outcome(step, KVG_OUTCOME_DISAGREE, KVG_ELAYOUT);
@@ -130,8 +142,9 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
     }
     /* Is it this step's targets that differ, or the posted calls before it? Every rank is here, so every rank sends. */
     step->state = KVG_STEP_COMPARING;
-    return kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", NULL, &step->running, sizeof step->running,
-                            &step->running_gather);
+    status = kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", NULL, &step->running, sizeof step->running,
+                              &step->running_gather);
+    return status == KVG_OK ? KVG_OK : cannot_compare(step);
 }
 
 static const uint16_t *passed_counts(const KvgVotes *votes)
@@ -200,14 +213,14 @@ static KvgStatus compare_progress(KvgStep *step)
     }
     if (status == KVG_OK) {
         compare_running(step);
-    } else {
-        kvg_grid_fail(step->votes->grid, KVG_EINDOUBT, "after step %llu disagreed about its targets: %s",
-                      (unsigned long long)step->number, kvg_last_error());
     }
     kvg_gather_free(&step->running_gather);
+    if (status != KVG_OK) {
+        return cannot_compare(step);
+    }
     step->state = KVG_STEP_DECIDED;
     kvg_steps_advance(step->votes);
-    return status;
+    return KVG_OK;
 }
 
 /* ---- test and wait */
@@ -284,11 +297,18 @@ static KvgStatus look_around(KvgStep *step, int *done)
     return *done || step->state != KVG_STEP_POSTED ? KVG_OK : check_missing(step);
 }
 
+/* In doubt a rank neither publishes nor rolls back, even if the record that was missing comes after all: others may have counted on that. */
+static KvgStatus check_decidable(const KvgStep *step)
+{
+    return step->state == KVG_STEP_POSTED ? kvg_grid_usable(step->votes->grid) : KVG_OK;
+}
+
 KvgStatus kvg_step_await(KvgStep *step)
 {
     KvgGrid *grid = step->votes->grid;
     int      done = 0;
 
+    KVG_TRY(check_decidable(step));
     KVG_TRY(kvg_step_progress(step, &done));
     for (uint64_t rounds = 0; !done; rounds++) {
         if (rounds % 16 == 0 || step->state == KVG_STEP_COMPARING) {
@@ -323,6 +343,7 @@ KvgStatus kvg_step_test(KvgStep *step, int *done, KvgOutcome *outcome)
 {
     *done = 0;
     KVG_TRY(check_posted(step));
+    KVG_TRY(check_decidable(step));
     KVG_TRY(kvg_step_progress(step, done));
     if (!*done) {
         KVG_TRY(look_around(step, done));

@@ -84,6 +84,7 @@ static void mark_tainted(const KvgStep *step, uint16_t *stored)
 KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
 {
     KVG_TRY(check_commit(step, commit));
+    KVG_TRY(kvg_grid_usable(step->votes->grid)); /* in doubt a rank posts nothing more */
     KvgVotes     *votes = step->votes;
     KvgGrid      *grid = votes->grid;
     KvRecordSlot *slot = kvg_records_slot(votes, step->number);
