@@ -24,6 +24,9 @@
 #include <kvgrid/inproc.h>
 #include <kvgrid/mesh.h>
 #include <kvgrid/view.h>
+#include <kvgrid/latent.h>
+#include <kvgrid/recurrent.h>
+#include <kvgrid/taps.h>
 #include <kvgrid/digest.h>
 #include <kvgrid/grid_plan.h>
 #include <kvgrid/ledger.h>
