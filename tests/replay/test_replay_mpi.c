@@ -43,6 +43,55 @@ START_TEST(test_a_process_without_a_launcher_is_a_grid_of_one_that_agrees_with_i
 }
 END_TEST
 
+/* A bootstrap of three ranks seen from rank 0: the others send copies of what it sends, rank 2 with one byte changed. */
+enum { RANKS = 3, ALTERED_RANK = 2 };
+static KvgStatus allgather_altered(void *user, const void *mine, void *all, size_t bytes, uint32_t timeout_ms)
+{
+    const size_t *altered_byte = user;
+    (void)timeout_ms;
+    for (size_t rank = 0; rank < RANKS; rank++) {
+        memcpy((uint8_t *)all + rank * bytes, mine, bytes);
+    }
+    if (*altered_byte < bytes) {
+        ((uint8_t *)all)[ALTERED_RANK * bytes + *altered_byte] ^= KVG_EGEOM;
+    }
+    return KVG_OK;
+}
+
+static ReplayLaunch three_ranks(size_t *altered_byte)
+{
+    ReplayLaunch launch = { .bootstrap = KVG_BOOTSTRAP_INIT, .local_ranks = RANKS, .timeout_ms = 1000 };
+    launch.bootstrap.ranks = RANKS;
+    launch.bootstrap.user = altered_byte;
+    launch.bootstrap.allgather = allgather_altered;
+    return launch;
+}
+
+START_TEST(test_an_option_that_differs_on_one_rank_is_named_with_both_ranks)
+{
+    const ReplayItem items[] = { { "--seed", 7 }, { "--chunk", 512 } };
+    size_t           altered = SIZE_MAX;
+    ReplayLaunch     launch = three_ranks(&altered);
+    ck_assert_int_eq(kvg_replay_compare(&launch, items, 2), KVG_OK);
+    altered = 0;
+    ck_assert_int_eq(kvg_replay_compare(&launch, items, 2), KVG_EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "rank 0 and rank 2 differ in --seed"));
+    altered = 15; /* the last byte of the second value */
+    ck_assert_int_eq(kvg_replay_compare(&launch, items, 2), KVG_EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "--chunk"));
+}
+END_TEST
+
+START_TEST(test_one_rank_that_fails_is_everybodys_failure)
+{
+    size_t       altered = SIZE_MAX;
+    ReplayLaunch launch = three_ranks(&altered);
+    ck_assert_int_eq(kvg_replay_agree(&launch, KVG_OK), KVG_OK);
+    altered = 0; /* rank 2's status */
+    ck_assert_int_eq(kvg_replay_agree(&launch, KVG_OK), KVG_EGEOM);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("replay_mpi");
@@ -50,6 +99,8 @@ int main(void)
     tcase_add_test(cases, test_four_tasks_and_one_rank_are_refused_naming_both_and_the_cure);
     tcase_add_test(cases, test_equal_counts_and_unset_ones_pass);
     tcase_add_test(cases, test_a_process_without_a_launcher_is_a_grid_of_one_that_agrees_with_itself);
+    tcase_add_test(cases, test_an_option_that_differs_on_one_rank_is_named_with_both_ranks);
+    tcase_add_test(cases, test_one_rank_that_fails_is_everybodys_failure);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

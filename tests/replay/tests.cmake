@@ -13,6 +13,7 @@ kvg_add_replay_test(test_replay_generator replay_generator.c)
 kvg_add_replay_test(test_replay_schedule replay_schedule.c)
 kvg_add_replay_test(test_replay_options replay_options.c replay_fault.c replay_planes.c replay_generator.c replay_schedule.c options.c)
 kvg_add_replay_test(test_replay_digest replay_digest.c)
+kvg_add_replay_test(test_replay_memory replay_memory.c)
 kvg_add_replay_test(test_replay_mpi replay_mpi.c)
 kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_digest.c replay_mpi.c replay_planes.c
   replay_generator.c replay_schedule.c replay_verify.c replay_fault.c)
