@@ -3,18 +3,11 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/mix.h"
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include "runtime/comm/clock.h"
 
 KvgStatus kvg_replay_lane_create(ReplayShared *shared, uint32_t seats, ReplayLane *lane)
 {
@@ -221,7 +214,7 @@ static void look_at_votes(ReplayShared *shared)
             continue;
         }
         (void)kvg_step_test(lane->step, &done, NULL);
-        lane->decided_ns = done ? now_ns() : 0;
+        lane->decided_ns = done ? kvg_clock_ns() : 0;
     }
 }
 
@@ -273,7 +266,7 @@ static KvgStatus post(ReplayShared *shared, ReplayLane *lane, KvgStatus refuse)
         commit.refuse = KVG_EBUSY; /* any code: it stands for an engine's own no */
         shared->fault_done = 1;
     }
-    lane->posted_ns = now_ns();
+    lane->posted_ns = kvg_clock_ns();
     return kvg_step_post(lane->step, &commit);
 }
 
@@ -349,7 +342,7 @@ KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane)
     if (status == KVG_EINDOUBT || status == KVG_EPEER) {
         return status;
     }
-    KVG_TRY(note_latency(&shared->latencies, (lane->decided_ns != 0 ? lane->decided_ns : now_ns()) - lane->posted_ns));
+    KVG_TRY(note_latency(&shared->latencies, (lane->decided_ns != 0 ? lane->decided_ns : kvg_clock_ns()) - lane->posted_ns));
     lane->step = NULL;
     lane->posted_ns = lane->decided_ns = 0;
     KVG_TRY(judge(shared, &outcome));

@@ -6,17 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/memory.h"
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include "runtime/comm/clock.h"
 
 /* stderr is a terminal here, or was one for the mpirun that passes it on. */
 static int on_terminal(void)
@@ -35,14 +28,14 @@ static int on_terminal(void)
 
 ReplayProgress kvg_replay_progress_start(const ReplayRun *run)
 {
-    uint64_t now = now_ns();
+    uint64_t now = kvg_clock_ns();
     return (ReplayProgress){ run->shared.rank == 0 && run->rows_total > 0 && on_terminal(), now, now };
 }
 
 void kvg_replay_progress_show(ReplayProgress *progress, const ReplayRun *run)
 {
     enum { WIDTH = 40 };
-    uint64_t now = progress->shown ? now_ns() : 0;
+    uint64_t now = progress->shown ? kvg_clock_ns() : 0;
     if (!progress->shown || now < progress->next_ns) {
         return;
     }

@@ -6,11 +6,11 @@
 #include "launch/command/replay_run.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 #include "launch/command/replay_report.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+#include "runtime/comm/clock.h"
 
 enum { STEP_PROMPT_ROWS = 2048 }; /* prompt rows of a step, if no single chunk is larger: bounds the buffers of one layer's rows */
 
@@ -205,10 +205,8 @@ static KvgStatus serve(ReplayRun *run)
 
 KvgStatus kvg_replay_run_serve(ReplayRun *run)
 {
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    uint64_t from = kvg_clock_ns();
     KVG_TRY(serve(run));
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    run->seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    run->seconds = 1e-9 * (double)(kvg_clock_ns() - from);
     return KVG_OK;
 }
