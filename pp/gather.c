@@ -29,15 +29,20 @@ static KvgStatus make_wire(KvGather *gather, const void *body, size_t bytes)
     return KVG_OK;
 }
 
+static int receives(const KvGather *gather, int rank)
+{
+    return gather->receiver == NULL || gather->receiver[rank];
+}
+
 /* Sends to the members that have not been sent to yet; what finds no memory now is sent by a later turn. */
 static void send_on(KvGather *gather)
 {
     KvgGrid *grid = gather->grid;
 
     for (; gather->wire != NULL && gather->next_send < grid->ranks; gather->next_send++) {
-        int to = gather->next_send;
-        if (to != grid->rank && gather->member[to] &&
-            grid->comm.ops->send(grid->comm.self, to, gather->wire, gather->wire_bytes) != KVG_OK) {
+        int    to = gather->next_send;
+        size_t bytes = receives(gather, to) ? gather->wire_bytes : sizeof(KvMessageHeader);
+        if (to != grid->rank && gather->member[to] && grid->comm.ops->send(grid->comm.self, to, gather->wire, bytes) != KVG_OK) {
             return;
         }
     }
@@ -57,7 +62,7 @@ static KvgStatus keep(KvGather *gather, int rank, const void *body, size_t bytes
 }
 
 KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, const char *what, const uint8_t *member,
-                           const void *body, size_t bytes, KvGather *gather)
+                           const uint8_t *receiver, const void *body, size_t bytes, KvGather *gather)
 {
     KvgStatus status;
     size_t    ranks = (size_t)grid->ranks;
@@ -66,6 +71,7 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
     memset(gather, 0, sizeof *gather);
     gather->grid = grid;
     gather->kind = kind;
+    gather->receiver = receiver;
     gather->ahead = -1;
     gather->tag = tag;
     gather->what = what_hash(what);
@@ -82,7 +88,7 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
         gather->missing += gather->member[rank];
     }
     KVG_ASSERT(gather->member[grid->rank]);
-    KVG_TRY_GOTO(keep(gather, grid->rank, body, bytes), err_free);
+    KVG_TRY_GOTO(keep(gather, grid->rank, body, receives(gather, grid->rank) ? bytes : 0), err_free);
     KVG_TRY_GOTO(make_wire(gather, body, bytes), err_free);
     send_on(gather);
     return KVG_OK;

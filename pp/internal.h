@@ -59,12 +59,14 @@ typedef struct KvGather {
     void     *wire;    /* header and body, until every member has been sent to */
     size_t    wire_bytes;
     uint8_t  *member;  /* [ranks] 1: takes part */
+    const uint8_t *receiver; /* [ranks] 1: is sent the bytes; NULL: every member. The caller's */
     void    **body;    /* [ranks] NULL until it has arrived */
     size_t   *bytes;   /* [ranks] */
 } KvGather;
 
+/* member [ranks]: who takes part. receiver [ranks]: who of them is sent the bytes, the others are sent none; it outlives the gather. NULL: all. */
 KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, const char *what, const uint8_t *member,
-                           const void *body, size_t bytes, KvGather *gather);
+                           const uint8_t *receiver, const void *body, size_t bytes, KvGather *gather);
 /* *done = 1 when every member's bytes are here. EPEER, EINDOUBT at the deadline, ELAYOUT where a rank is in another operation. */
 KvgStatus kvg_gather_test(KvGather *gather, int *done);
 /* Settling: takes the message of a rank that is `ahead` as its body, without removing it. */
@@ -95,6 +97,8 @@ struct KvgSetup {
 
 KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, KvgSetup **setup);
 KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes);
+/* The same, with the bytes sent to ranks of receiver [ranks] alone, which outlives the operation; the others learn only that this rank is here. */
+KvgStatus kvg_setup_gather_to(KvgSetup *setup, const uint8_t *receiver, const void *body, size_t bytes);
 /* Starts, waits, frees: the blocking form of every operation. */
 KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *const *setup);
 

@@ -7,7 +7,7 @@
 KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, KvgSetup **setup)
 {
     void    *fresh = NULL, *state = NULL;
-    uint64_t tag = ++grid->setup_tag << 8; /* counted even if this rank now fails: the others count too */
+    uint64_t tag = ++grid->setup_tag << 32; /* counted even if this rank now fails: the others count too */
 
     KVG_TRY(kvg_calloc(1, sizeof(KvgSetup), what, &fresh));
     KvgStatus status = kvg_calloc(1, state_bytes, what, &state);
@@ -24,16 +24,21 @@ KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, Kvg
     return KVG_OK;
 }
 
-KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes)
+KvgStatus kvg_setup_gather_to(KvgSetup *setup, const uint8_t *receiver, const void *body, size_t bytes)
 {
     KvgGrid       *grid = setup->grid;
     /* Settling does not count: survivors may have made different numbers of set-up calls before the trouble. */
     uint64_t       tag = setup->kind == KVG_MESSAGE_SETTLE ? setup->tag : setup->tag + (uint64_t)setup->phase;
     const uint8_t *member = setup->member != NULL ? setup->member : grid->alive;
 
-    KVG_TRY(kvg_gather_start(grid, setup->kind, tag, setup->what, member, body, bytes, &setup->next));
+    KVG_TRY(kvg_gather_start(grid, setup->kind, tag, setup->what, member, receiver, body, bytes, &setup->next));
     setup->has_next = 1;
     return KVG_OK;
+}
+
+KvgStatus kvg_setup_gather(KvgSetup *setup, const void *body, size_t bytes)
+{
+    return kvg_setup_gather_to(setup, NULL, body, bytes);
 }
 
 static void drop_gather(KvgSetup *setup)

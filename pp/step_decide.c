@@ -142,7 +142,7 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
     }
     /* Is it this step's targets that differ, or the posted calls before it? Every rank is here, so every rank sends. */
     step->state = KVG_STEP_COMPARING;
-    status = kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", NULL, &step->running, sizeof step->running,
+    status = kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", NULL, NULL, &step->running, sizeof step->running,
                               &step->running_gather);
     return status == KVG_OK ? KVG_OK : cannot_compare(step);
 }
