@@ -4,7 +4,7 @@
  * HcTapSink      host rows [t][n_taps*hidden]: row at base - origin + r; its value is the mean over hc_mult streams in f32,
  *                ((x0 + x1) + ...)/hc_mult
  * Both are armed for each forward and cover any number of passes; a stage writes only its own layers' slots. Taps of several
- * stages are gathered to the last stage once a walk (kvg_taps_gather). Threads: one at a time per sink. Reach: local. */
+ * stages are gathered to the last stage once a walk (kvg_taps_gather in taps_gather.h). Threads: one at a time per sink. Reach: local. */
 #ifndef KVG_TAPS_H
 #define KVG_TAPS_H
 
@@ -19,7 +19,7 @@ typedef struct DflashTapSink DflashTapSink;
 typedef struct HcTapSink     HcTapSink;
 
 /** layers [n_taps] ascending layer indices, one a slot (copied); lo, hi: the stage's layers; rows: t; dtype f32, f16 or bf16 of the hidden
- *  states that will be given. EINVAL, ENOMEM. The device outlives the sink. */
+ *  states that will be given. EINVAL, EOVERFLOW, ENOMEM. The device outlives the sink. */
 KVG_API KvgStatus kvg_dflash_tap_new(KvDev *dev, const uint32_t *layers, uint32_t n_taps, uint32_t lo, uint32_t hi, uint32_t hidden,
                                      uint64_t rows, KvFormat dtype, DflashTapSink **sink);
 KVG_API void      kvg_dflash_tap_free(DflashTapSink *sink);
@@ -30,7 +30,8 @@ KVG_API void      kvg_dflash_tap_disarm(DflashTapSink *sink);
  *  not this stage's, write nothing and are OK. ESTALE not armed; EINVAL r + rows past t - base (nothing written). */
 KVG_API KvgStatus kvg_dflash_tap_write(DflashTapSink *sink, uint32_t layer, uint64_t r, uint64_t rows, const void *hidden_rows,
                                        int64_t row_stride, KvgStream stream);
-/** The buffer, constant for the sink's life; rows of slots not written since arm are undefined. 1 if slot s of row r was written since arm. */
+/** The buffer, constant for the sink's life; rows of slots not written since arm are undefined. 1 if slot `slot` of the forward's row `row` (which counts
+ *  from base, as in write) was written since arm, or gathered. */
 KVG_API void *kvg_dflash_tap_buffer(const DflashTapSink *sink);
 KVG_API int   kvg_dflash_tap_written(const DflashTapSink *sink, uint64_t row, uint32_t slot);
 
@@ -39,11 +40,13 @@ KVG_API int   kvg_dflash_tap_written(const DflashTapSink *sink, uint64_t row, ui
 KVG_API KvgStatus kvg_hc_tap_new(KvDev *dev, const uint32_t *layers, uint32_t n_taps, uint32_t lo, uint32_t hi, uint32_t hidden,
                                  uint32_t hc_mult, uint64_t rows, uint64_t origin, int staged, HcTapSink **sink);
 KVG_API void      kvg_hc_tap_free(HcTapSink *sink);
-/** base: absolute row of the forward's row 0. EINVAL base < origin or base - origin >= t. */
+/** base: absolute row of the forward's row 0. Forgets what was written, staged values that are not drained among it. EINVAL base < origin or
+ *  base - origin >= t. */
 KVG_API KvgStatus kvg_hc_tap_arm(HcTapSink *sink, uint64_t base);
 KVG_API void      kvg_hc_tap_disarm(HcTapSink *sink);
-/** streams [rows][hc_mult][hidden] f32, device memory, packed. ESTALE, EINVAL as above. */
+/** streams [rows][hc_mult][hidden] f32, device memory, packed. ESTALE, EINVAL as above. A sink that is not staged waits for the stream. */
 KVG_API KvgStatus kvg_hc_tap_write(HcTapSink *sink, uint32_t layer, uint64_t r, uint64_t rows, const float *streams, KvgStream stream);
+/** Brings staged values to the host rows and waits for the stream; nothing staged is KVG_OK. Also after disarm. ESTALE never armed, or dropped. */
 KVG_API KvgStatus kvg_hc_tap_drain(HcTapSink *sink, KvgStream stream);
 /** Host rows [t][n_taps*hidden] f32. */
 KVG_API float *kvg_hc_tap_rows(const HcTapSink *sink);
