@@ -34,6 +34,7 @@
 #include <kvgrid/placement.h>
 #include <kvgrid/sequence.h>
 #include <kvgrid/step.h>
+#include <kvgrid/taps_gather.h>
 
 KVG_BEGIN_DECLS
 
