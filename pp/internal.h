@@ -245,7 +245,7 @@ static inline KvgSequence *kvg_batch_at(const KvgBatch *batch, uint32_t slot)
 
 struct KvgSnapshot {
     KvgSequence    *sequence;
-    KvCacheSnapshot cache;
+    KvCacheSnapshot *cache;
 };
 
 struct KvgPlacement {

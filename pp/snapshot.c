@@ -10,7 +10,11 @@ KvgStatus kvg_sequence_snapshot_into(KvgSequence *sequence, KvgSnapshot *snapsho
     if (sequence->cache.tainted) {
         return kvg_fail(KVG_ETAINTED, "sequence %llu is tainted; close it", (unsigned long long)sequence->id);
     }
-    kvg_kv_cache_snapshot(&sequence->cache, &snapshot->cache);
+    if (snapshot->cache == NULL) {
+        KVG_TRY(kvg_kv_cache_snapshot_new(&sequence->cache, &snapshot->cache));
+    } else {
+        KVG_TRY(kvg_kv_cache_snapshot_into(&sequence->cache, snapshot->cache, NULL));
+    }
     snapshot->sequence = sequence;
     return KVG_OK;
 }
@@ -35,6 +39,9 @@ KvgStatus kvg_sequence_snapshot(KvgSequence *sequence, KvgSnapshot **snapshot_p)
 
 void kvg_snapshot_free(KvgSnapshot *snapshot)
 {
+    if (snapshot != NULL) {
+        kvg_kv_cache_snapshot_free(snapshot->cache);
+    }
     kvg_free(snapshot);
 }
 
@@ -42,7 +49,7 @@ int kvg_sequence_can_rollback(const KvgSequence *sequence, const KvgSnapshot *sn
 {
     return sequence != NULL && snapshot != NULL && sequence->open && snapshot->sequence == sequence &&
            kvg_sequence_in_step(sequence) == 0 && !sequence->taint_pending &&
-           kvg_kv_cache_can_rollback(&sequence->cache, &snapshot->cache, accept);
+           kvg_kv_cache_can_rollback(&sequence->cache, snapshot->cache, accept);
 }
 
 KvgStatus kvg_sequence_rollback(KvgSequence *sequence, const KvgSnapshot *snapshot, uint64_t accept)
@@ -53,7 +60,7 @@ KvgStatus kvg_sequence_rollback(KvgSequence *sequence, const KvgSnapshot *snapsh
         return kvg_fail(KVG_ESTALE, "the snapshot is another sequence's, or there is none");
     }
     KVG_TRY(kvg_sequence_settle_last(sequence));
-    status = kvg_kv_cache_rollback(&sequence->cache, &snapshot->cache, accept, NULL);
-    kvg_grid_posted(sequence->placement->grid, "rollback", kvg_placement_id(sequence->placement, sequence->id), snapshot->cache.pos + accept, status);
+    status = kvg_kv_cache_rollback(&sequence->cache, snapshot->cache, accept, NULL);
+    kvg_grid_posted(sequence->placement->grid, "rollback", kvg_placement_id(sequence->placement, sequence->id), snapshot->cache->pos + accept, status);
     return status;
 }

@@ -147,7 +147,7 @@ static KvgStatus open_entry(KvgStep *step, KvgSequence *sequence, uint32_t slot,
     KVG_TRY(kvg_kv_cache_begin(cache));
     status = stage(step, sequence, 0, rows);
     if (status != KVG_OK) {
-        kvg_kv_cache_finalize(cache, 0); /* nothing was staged: the transaction ends as if it had not begun */
+        kvg_kv_cache_refuse(cache); /* nothing was staged: the transaction ends as if it had not begun */
         return status;
     }
     *entry = (KvStepEntry){ .sequence = sequence, .id = kvg_placement_id(sequence->placement, sequence->id), .generation = ++sequence->generation,

@@ -56,7 +56,7 @@ static void undo_staged(KvgStep *step)
         KvStepEntry *entry = &step->entries[i];
         step->accepted[entry->slot] = 0;
         if (entry->sequence != NULL) {
-            kvg_kv_cache_finalize(&entry->sequence->cache, 0);
+            kvg_kv_cache_refuse(&entry->sequence->cache);
         }
     }
 }

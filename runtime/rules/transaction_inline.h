@@ -31,14 +31,15 @@ static inline KvgStatus kvg_rule_tp_kv_begin(TpKvState *state, TpKvTransaction *
     return KVG_OK;
 }
 
-/* The append that any open transaction would make: the open one's, or one begun now. */
-static inline KvgStatus kvg_rule_tp_kv_append(const TpKvState *state, uint64_t rows, TpKvAppendPlan *plan)
+/* The append that any open transaction would make: the open one's, or one begun now. Attention from row `needed` on must stay possible:
+ * the committed length, or less where rows below it are owed again. */
+static inline KvgStatus kvg_rule_tp_kv_append_from(const TpKvState *state, uint64_t needed, uint64_t rows, TpKvAppendPlan *plan)
 {
     if (rows == 0) return KVG_EINVAL;
     if (rows > state->capacity - state->staged) return KVG_ECAPACITY;
     TpKvAppendPlan next = {.target = state->staged + rows, .write_row = state->staged, .publishes = state->publishes};
     if (state->layout == KVG_TP_KV_RING) {
-        uint64_t retain = kvg_rule_view_start(state->committed, state->ring.window);
+        uint64_t retain = kvg_rule_view_start(needed, state->ring.window);
         KvgStatus status = kvg_rule_ring_append(&state->ring, state->staged, retain, rows, &next.ring_append);
         if (status != KVG_OK) return status;
         next.write_row = next.ring_append.write_row;
@@ -46,6 +47,11 @@ static inline KvgStatus kvg_rule_tp_kv_append(const TpKvState *state, uint64_t r
     }
     *plan = next;
     return KVG_OK;
+}
+
+static inline KvgStatus kvg_rule_tp_kv_append(const TpKvState *state, uint64_t rows, TpKvAppendPlan *plan)
+{
+    return kvg_rule_tp_kv_append_from(state, state->committed, rows, plan);
 }
 
 static inline KvgStatus kvg_rule_tp_kv_prepare_append(const TpKvState *state, const TpKvTransaction *tx, uint64_t rows,
@@ -85,7 +91,9 @@ static inline KvgStatus kvg_rule_tp_kv_commit_target(const TpKvState *state, con
     return KVG_OK;
 }
 
-static inline KvgStatus kvg_rule_tp_kv_publish_finalize(TpKvState *state, const TpKvTransaction *tx, uint64_t target)
+/* A windowed pool's base goes up only as far as attention from row `needed` on allows. */
+static inline KvgStatus kvg_rule_tp_kv_publish_finalize_from(TpKvState *state, const TpKvTransaction *tx, uint64_t target,
+                                                             uint64_t needed)
 {
     if (!kvg_rule_tp_kv_is_open(state, tx)) return KVG_ESTALE;
     if (target < tx->base_len || target > state->staged) return KVG_EINVAL;
@@ -93,9 +101,14 @@ static inline KvgStatus kvg_rule_tp_kv_publish_finalize(TpKvState *state, const 
     state->active = 0;
     state->publishes++;
     if (state->layout == KVG_TP_KV_POOLED_WINDOWED) {
-        state->ring.base = kvg_rule_retain_from(target, state->ring.window, state->ring.base);
+        state->ring.base = kvg_rule_retain_from(needed, state->ring.window, state->ring.base);
     }
     return KVG_OK;
+}
+
+static inline KvgStatus kvg_rule_tp_kv_publish_finalize(TpKvState *state, const TpKvTransaction *tx, uint64_t target)
+{
+    return kvg_rule_tp_kv_publish_finalize_from(state, tx, target, target);
 }
 
 #endif

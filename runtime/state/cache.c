@@ -47,6 +47,10 @@ void kvg_kv_cache_open(KvStore *store, uint32_t slot, uint64_t serial, KvCache *
     cache->owns_store = 0;
     cache->cuts.count = 0;
     cache->cuts.kept = 0;
+    cache->pass_row = 0;
+    cache->held = kvg_slot_open(kvg_store_columns(store), kvg_store_index_pool(store), kvg_store_index_ring(store));
+    cache->keeps_slots = cache->held.columns != 0 || cache->held.pool != 0;
+    kvg_store_open_slot(store, slot, NULL);
     for (uint32_t c = 0; c < cache->class_count; c++) {
         KVG_ASSERT(kvg_store_held(store, c, slot) == 0);
         cache->tx[c] = (TpKvTransaction){0, 0};
@@ -176,12 +180,32 @@ static KvgStatus check_window_fits(const KvCache *cache, uint32_t class_index, u
                     cap);
 }
 
+/* Where the next step's rows begin: what a window must reach back from. */
+static uint64_t next_row(const KvCache *cache)
+{
+    return cache->keeps_slots ? cache->held.at : cache->pos;
+}
+
+/* A refusal for want of room beside rows that are owed; all others have the public rule's sentence. */
+static KvgStatus refuse_append(const KvCache *cache, uint32_t class_index, uint32_t rows, KvgStatus status)
+{
+    const TpKvState *state = &cache->classes[class_index];
+    TpKvAppendPlan   plan;
+    KvgStatus        plain = kvg_tp_kv_prepare_append(state, &cache->tx[class_index], rows, &plan);
+
+    if (plain != KVG_OK) return plain;
+    return kvg_fail(status, "class %u (window %" PRIu64 "): %u rows do not fit beside those that a replay from row %" PRIu64 " on reads; "
+                    "split the step", class_index, state->ring.window, rows, cache->held.at);
+}
+
 static KvgStatus plan_all(const KvCache *cache, uint32_t rows, TpKvAppendPlan plans[KVG_CLASSES_MAX])
 {
     for (uint32_t c = 0; c < cache->class_count; c++) {
-        if (kvg_rule_tp_kv_prepare_append(&cache->classes[c], &cache->tx[c], rows, &plans[c]) != KVG_OK) {
-            return kvg_tp_kv_prepare_append(&cache->classes[c], &cache->tx[c], rows, &plans[c]);
-        }
+        const TpKvState *state = &cache->classes[c];
+        KvgStatus        status = !kvg_rule_tp_kv_is_open(state, &cache->tx[c]) ? KVG_ESTALE
+                                                                               : kvg_rule_tp_kv_append_from(state, next_row(cache), rows, &plans[c]);
+
+        if (status != KVG_OK) return refuse_append(cache, c, rows, status);
         KVG_TRY(check_window_fits(cache, c, plans[c].target));
     }
     return KVG_OK;
@@ -215,19 +239,56 @@ static KvgStatus publish_class(KvCache *cache, uint32_t class_index, const TpKvA
     return moved;
 }
 
-KvgStatus kvg_kv_cache_append(KvCache *cache, uint32_t rows, KvgStream stream)
+/* Stages rows that are new; pass_rows counts those that are replayed before them, too. */
+static KvgStatus stage(KvCache *cache, uint32_t pass_rows, uint32_t rows, KvgStream stream)
 {
     TpKvAppendPlan plans[KVG_CLASSES_MAX];
     uint64_t       target = kvg_kv_cache_staged(cache) + rows;
     KvgStatus      first = KVG_OK;
 
-    if (cache->tainted) return kvg_cache_check_intact(cache);
     KVG_TRY(plan_all(cache, rows, plans));
     if (!is_booked(cache, target)) first = book_to(cache, target);
     if (first == KVG_ECAPACITY) return first;
+    cache->pass_row = target - pass_rows;
+    if (cache->keeps_slots) kvg_cache_slot_pass(cache, pass_rows);
     for (uint32_t c = 0; c < cache->class_count; c++) KVG_TRY_KEEP(publish_class(cache, c, &plans[c], stream), first);
     kvg_store_set_len(cache->store, cache->slot, cache->pos, target);
     return first;
+}
+
+/* The first pass of a sequence that owes a replay: `replay` of its rows are committed and stand below. */
+static KvgStatus append_replay(KvCache *cache, uint32_t rows, uint32_t replay, KvgStream stream)
+{
+    if (rows < replay) {
+        return kvg_fail(KVG_EINVAL, "a pass of %u rows in slot %u, which owes a replay of %u: begin with all that is owed", rows, cache->slot,
+                        replay);
+    }
+    if (rows > replay) return stage(cache, rows, rows - replay, stream);
+    if (!cache->classes[0].active) {
+        return kvg_fail(KVG_ESTALE, "a pass in slot %u, where no step is open; begin one", cache->slot);
+    }
+    cache->pass_row = cache->held.at;
+    kvg_cache_slot_pass(cache, rows);
+    return KVG_OK;
+}
+
+KvgStatus kvg_kv_cache_append(KvCache *cache, uint32_t rows, KvgStream stream)
+{
+    if (cache->tainted) return kvg_cache_check_intact(cache);
+    if (cache->keeps_slots && cache->held.passes == 0 && cache->held.at != cache->pos) {
+        return append_replay(cache, rows, kvg_kv_cache_replay(cache), stream);
+    }
+    return stage(cache, rows, rows, stream);
+}
+
+uint64_t kvg_kv_cache_pass_row(const KvCache *cache)
+{
+    return cache->pass_row;
+}
+
+uint32_t kvg_kv_cache_replay(const KvCache *cache)
+{
+    return cache->keeps_slots ? (uint32_t)(cache->pos - cache->held.at) : 0;
 }
 
 uint64_t kvg_kv_cache_layout_term(const KvCache *cache, uint64_t index)
@@ -241,7 +302,8 @@ uint64_t kvg_kv_cache_layout_term(const KvCache *cache, uint64_t index)
     return sum;
 }
 
-void kvg_kv_cache_finalize(KvCache *cache, uint64_t accepted)
+/* Windows keep what a step from row pos + accepted - owed on will read. */
+static void finalize_classes(KvCache *cache, uint64_t accepted, uint32_t owed)
 {
     uint64_t target = 0;
 
@@ -250,12 +312,26 @@ void kvg_kv_cache_finalize(KvCache *cache, uint64_t accepted)
         KvgStatus  status = kvg_rule_tp_kv_commit_target(state, &cache->tx[c], accepted, &target);
 
         KVG_ASSERT(status == KVG_OK && target == cache->pos + accepted);
-        status = kvg_rule_tp_kv_publish_finalize(state, &cache->tx[c], target);
+        status = kvg_rule_tp_kv_publish_finalize_from(state, &cache->tx[c], target, target - owed);
         KVG_ASSERT(status == KVG_OK);
         if (kvg_rule_tp_kv_windowed(state)) kvg_store_set_base(cache->store, c, cache->slot, state->ring.base);
     }
     cache->pos = target;
     kvg_store_set_len(cache->store, cache->slot, target, target);
+}
+
+uint32_t kvg_kv_cache_finalize(KvCache *cache, uint64_t accepted)
+{
+    uint32_t owed = cache->keeps_slots ? kvg_cache_slot_settle(cache, accepted) : 0;
+
+    finalize_classes(cache, accepted, owed);
+    return owed;
+}
+
+void kvg_kv_cache_refuse(KvCache *cache)
+{
+    if (cache->keeps_slots) kvg_cache_slot_refuse(cache);
+    finalize_classes(cache, 0, kvg_kv_cache_replay(cache));
 }
 
 void kvg_kv_cache_release_behind(KvCache *cache)
@@ -273,7 +349,7 @@ KvgStatus kvg_kv_cache_level_base(KvCache *cache, KvgStream stream)
 {
     for (uint32_t c = 0; c < cache->class_count; c++) {
         TpKvState *state = &cache->classes[c];
-        uint64_t   start = kvg_view_start(cache->pos, state->ring.window);
+        uint64_t   start = kvg_view_start(next_row(cache), state->ring.window);
         KvgStatus  status;
 
         if (state->layout != KVG_TP_KV_RING || start <= state->ring.base) continue;
@@ -300,8 +376,9 @@ void kvg_kv_cache_taint(KvCache *cache)
 
 uint64_t kvg_kv_cache_content_bytes(const KvCache *cache)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = kvg_store_slot_bytes(cache->store);
 
+    if (cache->held.pool != 0) bytes += cache->pos / cache->held.pool * kvg_store_pool_key_bytes(cache->store);
     for (uint32_t c = 0; c < cache->class_count; c++) {
         bytes += (cache->pos - cache->classes[c].ring.base) * kvg_store_row_bytes(cache->store, c);
     }

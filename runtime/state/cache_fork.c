@@ -7,7 +7,7 @@
 
 /* ---- cuts */
 
-static void note_cut(KvCacheCuts *cuts, uint64_t pos)
+void kvg_cache_note_cut(KvCacheCuts *cuts, uint64_t pos)
 {
     cuts->count++;
     while (cuts->kept > 0 && cuts->at[cuts->kept - 1].pos >= pos) cuts->kept--; /* this cut went further back */
@@ -21,7 +21,7 @@ static void note_cut(KvCacheCuts *cuts, uint64_t pos)
     cuts->kept++;
 }
 
-static uint64_t shortest_since(const KvCacheCuts *cuts, uint64_t when, uint64_t pos)
+uint64_t kvg_cache_shortest_since(const KvCacheCuts *cuts, uint64_t when, uint64_t pos)
 {
     for (uint32_t i = 0; i < cuts->kept; i++) {
         if (cuts->at[i].when > when) return kvg_min_u64(cuts->at[i].pos, pos); /* later cuts kept are longer */
@@ -48,13 +48,15 @@ KvgStatus kvg_kv_cache_rewind_to(KvCache *cache, uint64_t len, KvgStream stream)
         tried[c] = cache->classes[c];
         KVG_TRY(kvg_tp_kv_rewind_to(&tried[c], len));
     }
+    if (cache->keeps_slots) KVG_TRY(kvg_cache_slot_check_rewind(cache, len));
     kvg_kv_cache_rewind_need(cache, len, need);
     KVG_TRY(kvg_cache_check_units(cache, need));
     for (uint32_t c = 0; c < cache->class_count; c++) {
         kvg_store_unshare(cache->store, c, cache->slot, len, stream);
         cache->classes[c] = tried[c];
     }
-    if (len < cache->pos) note_cut(&cache->cuts, len);
+    if (cache->keeps_slots) kvg_cache_slot_rewind(cache, len, stream);
+    if (len < cache->pos) kvg_cache_note_cut(&cache->cuts, len);
     cache->pos = len;
     kvg_store_set_len(cache->store, cache->slot, len, len);
     return KVG_OK;
@@ -79,10 +81,11 @@ static KvgStatus check_fork(const KvCache *cache, uint64_t rows, const KvCache *
     if (cache->classes[0].active) {
         return kvg_fail(KVG_EBUSY, "fork of slot %u: a step is open; decide it first", cache->slot);
     }
+    KVG_TRY(kvg_cache_check_settled(cache, "fork"));
     if (cache->store != child->store || !is_fresh(child)) {
         return kvg_fail(KVG_EBUSY, "fork into slot %u, which is not fresh: open a new sequence for it", child->slot);
     }
-    return KVG_OK;
+    return cache->keeps_slots ? kvg_cache_slot_check_held(cache, rows) : KVG_OK;
 }
 
 /* Rows [base, rows) of each class go over: what the window needs and the slack behind it. */
@@ -104,6 +107,16 @@ static KvgStatus plan_fork(const KvCache *cache, uint64_t rows, const KvCache *c
     return kvg_cache_check_units(cache, need);
 }
 
+static void fork_slot(const KvCache *cache, uint64_t rows, KvCache *child, KvgStream stream)
+{
+    KvSlotState held = cache->held;
+
+    kvg_slot_rewind(&held, rows);
+    kvg_store_copy_slot(cache->store, cache->slot, held.current, rows, child->slot, stream); /* into column 0 */
+    kvg_slot_restored(&child->held, rows);
+    kvg_store_set_index(cache->store, child->slot, rows);
+}
+
 KvgStatus kvg_kv_cache_fork(const KvCache *cache, uint64_t rows, KvCache *child, KvgStream stream)
 {
     TpKvState tried[KVG_CLASSES_MAX];
@@ -118,6 +131,7 @@ KvgStatus kvg_kv_cache_fork(const KvCache *cache, uint64_t rows, KvCache *child,
     }
     memcpy(child->classes, tried, cache->class_count * sizeof tried[0]);
     child->pos = rows;
+    if (cache->keeps_slots && rows > 0) fork_slot(cache, rows, child, stream);
     kvg_store_set_len(cache->store, child->slot, rows, rows);
     return KVG_OK;
 err_release:
@@ -125,43 +139,30 @@ err_release:
     return status;
 }
 
-/* ---- snapshots */
+/* ---- rows from elsewhere */
 
-void kvg_kv_cache_snapshot(const KvCache *cache, KvCacheSnapshot *snapshot)
+KvgStatus kvg_kv_cache_hydrate(KvCache *cache, uint64_t len, uint64_t start)
 {
-    *snapshot = (KvCacheSnapshot){.serial = cache->serial, .pos = cache->pos, .cuts = cache->cuts.count};
-}
+    TpKvState tried[KVG_CLASSES_MAX];
 
-static KvgStatus check_snapshot(const KvCache *cache, const KvCacheSnapshot *snapshot, uint64_t accept)
-{
     KVG_TRY(kvg_cache_check_intact(cache));
-    if (snapshot->serial != cache->serial) {
-        return kvg_fail(KVG_ESTALE, "the snapshot is of another sequence's life (%" PRIu64 ", this is %" PRIu64 "); take one of this",
-                        snapshot->serial, cache->serial);
+    if (cache->held.columns != 0) {
+        return kvg_fail(KVG_ELAPPED, "slot %u has recurrent state, which %" PRIu64 " rows do not bring back; recompute them", cache->slot, len);
     }
-    if (shortest_since(&cache->cuts, snapshot->cuts, cache->pos) < snapshot->pos) {
-        return kvg_fail(KVG_ESTALE, "the sequence has been shorter than the snapshot's %" PRIu64 " rows since: what was there is gone",
-                        snapshot->pos);
-    }
-    if (accept > cache->pos - snapshot->pos) {
-        return kvg_fail(KVG_EINVAL, "rollback that accepts %" PRIu64 " rows: %" PRIu64 " were written since the snapshot; accept at most "
-                        "those", accept, cache->pos - snapshot->pos);
-    }
-    return KVG_OK;
-}
-
-int kvg_kv_cache_can_rollback(const KvCache *cache, const KvCacheSnapshot *snapshot, uint64_t accept)
-{
-    if (check_snapshot(cache, snapshot, accept) != KVG_OK) return 0;
     for (uint32_t c = 0; c < cache->class_count; c++) {
-        TpKvState tried = cache->classes[c];
-        if (kvg_tp_kv_rewind_to(&tried, snapshot->pos + accept) != KVG_OK) return 0;
+        tried[c] = cache->classes[c];
+        KVG_TRY(kvg_tp_kv_publish_hydration(&tried[c], len, tried[c].ring.window != 0 ? start : 0));
+        if ((uint64_t)kvg_store_end(cache->store, c, cache->slot) * KVG_CHUNK_ROWS < kvg_min_u64(len, kvg_store_class(cache->store, c)->row_cap)) {
+            return kvg_fail(KVG_ECAPACITY, "slot %u has not booked %" PRIu64 " rows; book and write them first", cache->slot, len);
+        }
     }
-    return 1;
-}
-
-KvgStatus kvg_kv_cache_rollback(KvCache *cache, const KvCacheSnapshot *snapshot, uint64_t accept, KvgStream stream)
-{
-    KVG_TRY(check_snapshot(cache, snapshot, accept));
-    return kvg_kv_cache_rewind_to(cache, snapshot->pos + accept, stream);
+    for (uint32_t c = 0; c < cache->class_count; c++) {
+        cache->classes[c] = tried[c];
+        kvg_store_set_base(cache->store, c, cache->slot, tried[c].ring.base);
+    }
+    cache->pos = len;
+    kvg_slot_restored(&cache->held, len);
+    kvg_store_set_index(cache->store, cache->slot, len);
+    kvg_store_set_len(cache->store, cache->slot, len, len);
+    return KVG_OK;
 }

@@ -1,6 +1,7 @@
-/* Cache, stand-alone: the seed's caches. One sequence, flat planes, the layers of one stage, no sharding. Each owns its store. */
+/* Cache, stand-alone: the seed's caches. One sequence, 2 columns, flat planes, the layers of one stage, no sharding. Each owns its store. */
 #include <inttypes.h>
 
+#include <kvgrid/index_ring.h>
 #include <kvgrid/ring.h>
 
 #include "runtime/base/checked.h"
@@ -16,13 +17,15 @@ typedef struct Standalone { /* what all stages of one call have in common */
     uint32_t           n_all; /* trunk and MTP */
     KvClassGeometry    classes[KVG_CLASSES_MAX];
     uint32_t           class_count;
+    int                has_recurrent;
+    uint32_t           index_pool;
 } Standalone;
 
 /* ---- classes: of the whole model, so that every stage has the same */
 
 static int owns_rows(const StatePlan *layer)
 {
-    return layer->kind == KVG_STATE_KV || layer->kind == KVG_STATE_SLIDING_KV;
+    return layer->kind == KVG_STATE_KV || layer->kind == KVG_STATE_SLIDING_KV || layer->kind == KVG_STATE_LATENT;
 }
 
 static uint64_t window_of(const StatePlan *layer)
@@ -60,14 +63,15 @@ static KvgStatus check_layer(const Standalone *all, uint32_t index)
 {
     const StatePlan *layer = &all->plan->layers[index];
 
-    if (owns_rows(layer) || layer->kind == KVG_STATE_NONE) return KVG_OK;
-    if (layer->kind == KVG_STATE_SHARED) {
-        if (layer->u.shared_source < index && owns_rows(&all->plan->layers[layer->u.shared_source])) return KVG_OK;
-        return kvg_fail(KVG_EGEOM, "%s: layer %u shares layer %u, which owns no planes", all->config->name, index,
-                        layer->u.shared_source);
-    }
-    return kvg_fail(KVG_ENOTSUP, "%s: layer %u keeps %s state, which this version does not hold yet", all->config->name, index,
-                    kvg_state_kind_name(layer->kind));
+    if (layer->kind != KVG_STATE_SHARED) return KVG_OK;
+    if (layer->u.shared_source < index && owns_rows(&all->plan->layers[layer->u.shared_source])) return KVG_OK;
+    return kvg_fail(KVG_EGEOM, "%s: layer %u shares layer %u, which owns no planes", all->config->name, index, layer->u.shared_source);
+}
+
+static void note_facts(Standalone *all, const StatePlan *layer)
+{
+    if (layer->kind == KVG_STATE_RECURRENT) all->has_recurrent = 1;
+    if (layer->kind == KVG_STATE_LATENT && layer->u.latent.index_kind == KVG_INDEX_POOLED) all->index_pool = layer->u.latent.index_pool;
 }
 
 static KvgStatus plan_classes(Standalone *all)
@@ -76,10 +80,15 @@ static KvgStatus plan_classes(Standalone *all)
         uint32_t unused;
 
         KVG_TRY(check_layer(all, i));
+        note_facts(all, &all->plan->layers[i]);
         if (owns_rows(&all->plan->layers[i])) KVG_TRY(find_class(all, window_of(&all->plan->layers[i]), &unused));
     }
+    if (all->class_count == 0 && all->has_recurrent) { /* a model without rows still has lengths: one class that costs nothing */
+        uint32_t unused;
+        return find_class(all, 0, &unused);
+    }
     if (all->class_count == 0) {
-        return kvg_fail(KVG_ENOTSUP, "%s has no layer with keys and values: there is nothing to cache", all->config->name);
+        return kvg_fail(KVG_ENOTSUP, "%s has no layer that keeps state: there is nothing to cache", all->config->name);
     }
     return KVG_OK;
 }
@@ -100,6 +109,33 @@ static uint32_t stage_of(const uint32_t *fence, uint32_t stages, uint32_t layer)
     return lo;
 }
 
+static KvgStatus latent_geometry(Standalone *all, uint32_t index, KvLayerGeometry *geometry)
+{
+    const LatentKvPlan *latent = &all->plan->layers[index].u.latent;
+
+    *geometry = (KvLayerGeometry){.layer = index, .source = -1, .kind = KVG_STATE_LATENT,
+                                  .latent = {.width = latent->width, .kv_rank = latent->kv_rank, .index_kind = latent->index_kind,
+                                             .index_width = latent->index_width, .index_pool = latent->index_pool, .format = KVG_F32}};
+    return find_class(all, 0, &geometry->class_index);
+}
+
+/* Nothing is cut: all heads of each part, numbered through the conv parts and through the state parts. */
+static void recurrent_geometry(const Standalone *all, uint32_t index, KvLayerGeometry *geometry)
+{
+    const RecurrentPlan *plan = &all->plan->layers[index].u.recurrent;
+    uint32_t             heads[2] = {0, 0};
+
+    *geometry = (KvLayerGeometry){.layer = index, .source = -1, .kind = KVG_STATE_RECURRENT,
+                                  .recurrent = {.conv_kernel = plan->conv_kernel, .part_count = plan->part_count}};
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const RecurrentPart *part = &plan->parts[i];
+
+        geometry->recurrent.parts[i] = (KvRecurrentPartView){.is_state = part->is_state, .heads = part->heads, .width = part->width,
+                                                             .head_index = heads[part->is_state], .replicas = 1};
+        heads[part->is_state] += part->heads;
+    }
+}
+
 static KvgStatus layer_geometry(Standalone *all, uint32_t index, KvLayerGeometry *geometry)
 {
     const StatePlan *layer = &all->plan->layers[index];
@@ -107,6 +143,11 @@ static KvgStatus layer_geometry(Standalone *all, uint32_t index, KvLayerGeometry
     if (layer->kind == KVG_STATE_SHARED) {
         *geometry = (KvLayerGeometry){.layer = index, .source = (int32_t)layer->u.shared_source};
         return find_class(all, window_of(&all->plan->layers[layer->u.shared_source]), &geometry->class_index);
+    }
+    if (layer->kind == KVG_STATE_LATENT) return latent_geometry(all, index, geometry);
+    if (layer->kind == KVG_STATE_RECURRENT) {
+        recurrent_geometry(all, index, geometry);
+        return KVG_OK;
     }
     *geometry = (KvLayerGeometry){.layer = index, .source = -1, .heads = layer->u.kv.kv_heads,
                                   .head_dim_k = layer->u.kv.head_dim_k, .head_dim_v = layer->u.kv.head_dim_v};
@@ -130,9 +171,11 @@ static KvgStatus stage_layers(Standalone *all, const uint32_t *fence, uint32_t s
 
 static KvgStatus create_store(Standalone *all, const KvLayerGeometry *layers, uint32_t count, KvStore **store)
 {
+    int64_t        knob = all->policy->dsa_index_ring;
     KvStoreOptions options = {.dev = all->dev, .layout = KVG_LAYOUT_FLAT, .layers = layers, .layer_count = count,
                               .classes = all->classes, .class_count = all->class_count, .slots = 1, .max_ctx = all->max_ctx,
-                              .n_layer = all->n_all};
+                              .n_layer = all->n_all, .has_recurrent = all->has_recurrent, .index_pool = all->index_pool,
+                              .index_ring_rows = knob < 0 ? KVG_INDEX_RING_WORKING_ROWS : (uint64_t)knob};
     return kvg_store_create(&options, store);
 }
 

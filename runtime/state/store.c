@@ -1,8 +1,11 @@
-/* Store: creation, geometry, lengths. Units are in store_pool.c and store_flat.c, rows in store_rows.c. */
+/* Store: creation, geometry, lengths. Units are in store_pool.c and store_flat.c, K/V rows in store_rows.c, latent layers in
+ * store_latent.c, slots in store_slots.c. */
 #include "runtime/state/store_impl.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+#include <kvgrid/index_ring.h>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
@@ -26,10 +29,11 @@ static KvgStatus check_class(const KvStoreOptions *options, uint32_t class_index
 
 static KvgStatus check_layer(const KvStoreOptions *options, const KvLayerGeometry *layer)
 {
-    if (layer->layer >= options->n_layer || layer->class_index >= options->class_count) {
+    if (layer->layer >= options->n_layer || (layer->kind != KVG_STATE_RECURRENT && layer->class_index >= options->class_count)) {
         return kvg_fail(KVG_EINVAL, "layer %u of class %u: the model has %u layers and %u classes", layer->layer,
                         layer->class_index, options->n_layer, options->class_count);
     }
+    if (layer->kind == KVG_STATE_LATENT || layer->kind == KVG_STATE_RECURRENT) return KVG_OK; /* checked where they are made */
     if (layer->source < 0 && (layer->heads == 0 || layer->head_dim_k == 0 || layer->head_dim_v == 0)) {
         return kvg_fail(KVG_EINVAL, "layer %u has %u heads of %u and %u elements: none may be 0", layer->layer, layer->heads,
                         layer->head_dim_k, layer->head_dim_v);
@@ -50,6 +54,13 @@ static KvgStatus check_options(const KvStoreOptions *options)
     if (!options->dev->ops->direct) {
         return kvg_fail(KVG_ENOTSUP, "device %s: tables and lengths are kept in memory that the host writes directly; use the host "
                         "device", options->dev->ops->name);
+    }
+    if (options->has_recurrent && options->columns == 1) {
+        return kvg_fail(KVG_EINVAL, "1 column of recurrent state: a step needs the current one and another; give at least 2");
+    }
+    if (options->index_pool != 0 && KVG_CHUNK_ROWS % options->index_pool != 0) {
+        return kvg_fail(KVG_EGEOM, "an index key for %u rows: chunks have %d rows, which it must divide", options->index_pool,
+                        KVG_CHUNK_ROWS);
     }
     for (uint32_t c = 0; c < options->class_count; c++) KVG_TRY(check_class(options, c));
     for (uint32_t i = 0; i < options->layer_count; i++) KVG_TRY(check_layer(options, &options->layers[i]));
@@ -80,7 +91,7 @@ static KvgStatus open_arena(KvStore *store)
     uint64_t words;
     int32_t *next;
 
-    if (!kvg_mul_u64(store->slots, 2 + store->class_count * (1 + stride), &words) || words > SIZE_MAX / sizeof(int32_t)) {
+    if (!kvg_mul_u64(store->slots, 6 + store->class_count * (1 + stride), &words) || words > SIZE_MAX / sizeof(int32_t)) {
         return kvg_fail(KVG_EOVERFLOW, "chunk tables of %u slots and %u entries do not fit; lower the slots or the context",
                         store->slots, store->table_stride);
     }
@@ -89,7 +100,12 @@ static KvgStatus open_arena(KvStore *store)
     next = store->arena;
     store->len = (uint32_t *)next;
     store->len_staged = store->len + store->slots;
-    next += 2 * (size_t)store->slots;
+    store->pools_ready = store->len_staged + store->slots;
+    next += 3 * (size_t)store->slots;
+    store->column_read = next;
+    store->column_write = next + store->slots;
+    store->column_each = next + 2 * (size_t)store->slots;
+    next += 3 * (size_t)store->slots;
     for (uint32_t c = 0; c < store->class_count; c++) {
         store->classes[c].base_row = (uint32_t *)next;
         next += store->slots;
@@ -102,18 +118,17 @@ static KvgStatus open_arena(KvStore *store)
     return KVG_OK;
 }
 
-static KvgStatus describe_plane(const KvStore *store, const KvLayerGeometry *geometry, int which, StorePlane *plane, KvPlane *view)
+KvgStatus kvg_store_describe_plane(const KvStore *store, StorePlane *plane, KvPlane *view, KvFormat format, uint32_t heads, uint32_t dim,
+                                   uint32_t per_unit)
 {
-    uint32_t dim = which == 0 ? geometry->head_dim_k : geometry->head_dim_v;
-    KvFormat format = which == 0 ? geometry->format_k : geometry->format_v;
     uint64_t head_bytes;
 
     KVG_TRY(kvg_format_row_bytes(format, dim, &head_bytes));
-    plane->token_bytes = head_bytes * geometry->heads;
+    *plane = (StorePlane){.at = view, .per_unit = per_unit, .heads = heads, .token_bytes = head_bytes * heads};
     *view = (KvPlane){.head_bytes = head_bytes, .head_dim = dim, .format = format};
     if (store->layout == KVG_LAYOUT_POOL) { /* [head][row] in a chunk */
-        view->chunk_bytes = plane->token_bytes * KVG_CHUNK_ROWS;
-        view->head_stride = head_bytes * KVG_CHUNK_ROWS;
+        view->chunk_bytes = plane->token_bytes * per_unit;
+        view->head_stride = head_bytes * per_unit;
         view->row_stride = head_bytes;
     } else { /* [row][head] in a slot's slice */
         view->head_stride = head_bytes;
@@ -127,8 +142,6 @@ static KvgStatus describe_layer(KvStore *store, const KvLayerGeometry *geometry,
     StoreClass *class = &store->classes[geometry->class_index];
     int         pool = store->layout == KVG_LAYOUT_POOL;
 
-    layer->class_index = geometry->class_index;
-    layer->source = -1;
     layer->view = (KvPlaneView){
         .layer = geometry->layer, .owns = 1, .heads = geometry->heads, .head_first = geometry->head_first,
         .window = class->geometry.window, .rows_per_chunk = pool ? KVG_CHUNK_ROWS : 0,
@@ -140,16 +153,38 @@ static KvgStatus describe_layer(KvStore *store, const KvLayerGeometry *geometry,
                                     ? class->geometry.row_cap
                                     : kvg_ceil_div_u64(class->geometry.row_cap, KVG_CHUNK_ROWS) * KVG_CHUNK_ROWS;
     }
-    KVG_TRY(describe_plane(store, geometry, 0, &layer->planes[0], &layer->view.k));
-    KVG_TRY(describe_plane(store, geometry, 1, &layer->planes[1], &layer->view.v));
-    class->row_bytes += layer->planes[0].token_bytes + layer->planes[1].token_bytes;
+    KVG_TRY(kvg_store_describe_plane(store, &layer->planes[0], &layer->view.k, geometry->format_k, geometry->heads,
+                                     geometry->head_dim_k, KVG_CHUNK_ROWS));
+    KVG_TRY(kvg_store_describe_plane(store, &layer->planes[1], &layer->view.v, geometry->format_v, geometry->heads,
+                                     geometry->head_dim_v, KVG_CHUNK_ROWS));
+    layer->plane_count = 2;
     return KVG_OK;
+}
+
+KvgStatus kvg_store_open_planes(KvStore *store, StoreLayer *layer)
+{
+    StoreClass *class = &store->classes[layer->class_index];
+
+    for (uint32_t p = 0; p < layer->plane_count; p++) {
+        const StorePlane *plane = &layer->planes[p];
+
+        class->unit_bytes += kvg_store_plane_bytes(plane, 1);
+        if (plane->at == &layer->latent.keys && layer->latent.index_kind == KVG_INDEX_POOLED) {
+            store->pool_key_bytes += plane->token_bytes;
+        } else {
+            class->row_bytes += plane->token_bytes;
+        }
+    }
+    return store->layout == KVG_LAYOUT_POOL ? kvg_store_open_pool_planes(store, layer) : kvg_store_open_flat_planes(store, layer);
 }
 
 static KvgStatus open_layer(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer)
 {
+    layer->class_index = geometry->class_index;
+    if (geometry->kind == KVG_STATE_LATENT) return kvg_store_open_latent(store, geometry, layer);
+    if (geometry->kind == KVG_STATE_RECURRENT) return kvg_store_open_recurrent(store, geometry, layer);
     KVG_TRY(describe_layer(store, geometry, layer));
-    return store->layout == KVG_LAYOUT_POOL ? kvg_store_open_pool_planes(store, layer) : kvg_store_open_flat_planes(store, layer);
+    return kvg_store_open_planes(store, layer);
 }
 
 /* A sharing layer's source stands on this rank and owns its planes: placement forbids cuts between them. */
@@ -157,7 +192,7 @@ static KvgStatus open_shared_layer(KvStore *store, const KvLayerGeometry *geomet
 {
     int32_t index = (uint32_t)geometry->source < store->n_layer ? store->layer_index[geometry->source] : -1;
 
-    if (index < 0 || store->layers[index].source >= 0) {
+    if (index < 0 || store->layers[index].source >= 0 || store->layers[index].kind != KVG_STATE_KV) {
         return kvg_fail(KVG_EGEOM, "layer %u shares the planes of layer %d, which owns none on this rank; keep both on one stage",
                         geometry->layer, geometry->source);
     }
@@ -175,8 +210,10 @@ static KvgStatus open_layers(KvStore *store, const KvStoreOptions *options)
             return kvg_fail(KVG_EINVAL, "layer %u is given twice; give each layer once", geometry->layer);
         }
         store->layer_count = i + 1; /* before anything can fail, so that destroy finds it */
+        store->layers[i].layer = geometry->layer;
         store->layers[i].source = -1;
-        if (geometry->source < 0) {
+        store->layers[i].kind = geometry->kind == KVG_STATE_LATENT || geometry->kind == KVG_STATE_RECURRENT ? geometry->kind : KVG_STATE_KV;
+        if (geometry->source < 0 || store->layers[i].kind != KVG_STATE_KV) {
             KVG_TRY(open_layer(store, geometry, &store->layers[i]));
         } else {
             KVG_TRY(open_shared_layer(store, geometry, &store->layers[i]));
@@ -203,13 +240,26 @@ static KvgStatus allocate_layers(KvStore *store, const KvStoreOptions *options)
 {
     void *layers = NULL;
     void *layer_index = NULL;
+    void *slot_states = NULL;
 
     KVG_TRY(kvg_calloc(options->layer_count, sizeof *store->layers, "a store's layers", &layers));
     store->layers = layers;
     KVG_TRY(kvg_calloc(options->n_layer, sizeof *store->layer_index, "a store's layer index", &layer_index));
     store->layer_index = layer_index;
     memset(layer_index, 0xff, options->n_layer * sizeof *store->layer_index);
+    KVG_TRY(kvg_calloc(options->slots, sizeof *store->slot_states, "a store's slots", &slot_states));
+    store->slot_states = slot_states;
     return KVG_OK;
+}
+
+static KvgStatus take_facts(KvStore *store, const KvStoreOptions *options)
+{
+    store->columns = !options->has_recurrent ? 0 : options->columns == 0 ? 2 : options->columns;
+    store->index_pool = options->index_pool;
+    if (options->index_pool == 0 || options->index_ring_rows == 0) return KVG_OK;
+    store->index_ring = options->max_ctx;
+    if (options->index_ring_rows >= options->max_ctx) return KVG_OK;
+    return kvg_index_ring_round(options->index_ring_rows, options->index_pool, &store->index_ring);
 }
 
 KvgStatus kvg_store_create(const KvStoreOptions *options, KvStore **store_p)
@@ -228,6 +278,7 @@ KvgStatus kvg_store_create(const KvStoreOptions *options, KvStore **store_p)
     store->n_layer = options->n_layer;
     store->class_count = options->class_count;
     store->table_stride = (uint32_t)kvg_ceil_div_u64(options->max_ctx, KVG_CHUNK_ROWS);
+    KVG_TRY_GOTO(take_facts(store, options), err_destroy);
     KVG_TRY_GOTO(allocate_layers(store, options), err_destroy);
     for (uint32_t c = 0; c < options->class_count; c++) {
         KVG_TRY_GOTO(open_class(store, &options->classes[c], &store->classes[c]), err_destroy);
@@ -244,13 +295,20 @@ err_destroy:
 void kvg_store_destroy(KvStore *store)
 {
     if (store == NULL) return;
-    for (uint32_t i = 0; i < store->layer_count; i++) kvg_store_close_planes(store, &store->layers[i]);
+    KVG_ASSERT(store->slots_open == 0);
+    for (uint32_t i = 0; i < store->layer_count; i++) {
+        kvg_store_close_planes(store, &store->layers[i]);
+        store->dev->ops->free(store->dev->self, store->layers[i].slots);
+        kvg_free(store->layers[i].saved_at);
+    }
     for (uint32_t c = 0; c < store->class_count; c++) {
         KVG_ASSERT(store->classes[c].pool.free_count == store->classes[c].pool.total);
         kvg_pool_destroy(&store->classes[c].pool);
         kvg_free(store->classes[c].spans);
     }
     store->dev->ops->free(store->dev->self, store->arena);
+    kvg_free(store->pool_scratch);
+    kvg_free(store->slot_states);
     kvg_free(store->layer_index);
     kvg_free(store->layers);
     kvg_free(store);
@@ -276,13 +334,45 @@ uint32_t kvg_store_layer_count(const KvStore *store)
 
 const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer)
 {
-    if (layer >= store->n_layer || store->layer_index[layer] < 0) return NULL;
-    return &store->layers[store->layer_index[layer]].view;
+    const StoreLayer *found = kvg_store_find_layer(store, layer);
+    return found != NULL && found->kind == KVG_STATE_KV ? &found->view : NULL;
+}
+
+const KvLatentView *kvg_store_latent_view(const KvStore *store, uint32_t layer)
+{
+    const StoreLayer *found = kvg_store_find_layer(store, layer);
+    return found != NULL && found->kind == KVG_STATE_LATENT ? &found->latent : NULL;
+}
+
+const KvRecurrentView *kvg_store_recurrent_view(const KvStore *store, uint32_t layer)
+{
+    const StoreLayer *found = kvg_store_find_layer(store, layer);
+    return found != NULL && found->kind == KVG_STATE_RECURRENT ? &found->recurrent : NULL;
+}
+
+uint32_t kvg_store_columns(const KvStore *store)
+{
+    return store->columns;
+}
+
+uint32_t kvg_store_index_pool(const KvStore *store)
+{
+    return store->index_pool;
+}
+
+uint64_t kvg_store_index_ring(const KvStore *store)
+{
+    return store->index_ring;
 }
 
 KvLayout kvg_store_layout(const KvStore *store)
 {
     return store->layout;
+}
+
+KvDev *kvg_store_dev(const KvStore *store)
+{
+    return store->dev;
 }
 
 uint64_t kvg_store_max_ctx(const KvStore *store)
@@ -297,7 +387,17 @@ uint64_t kvg_store_row_bytes(const KvStore *store, uint32_t class_index)
 
 uint64_t kvg_store_unit_bytes(const KvStore *store, uint32_t class_index)
 {
-    return store->classes[class_index].row_bytes * KVG_CHUNK_ROWS;
+    return store->classes[class_index].unit_bytes;
+}
+
+uint64_t kvg_store_pool_key_bytes(const KvStore *store)
+{
+    return store->pool_key_bytes;
+}
+
+uint64_t kvg_store_slot_bytes(const KvStore *store)
+{
+    return store->slot_bytes;
 }
 
 /* ---- lengths */

@@ -1,11 +1,11 @@
-/* Store: the K/V rows of one rank, for all sequences of a placement: pools with chunk tables, or flat planes, behind
- * one row address (S8). Private.
+/* Store: the sequence state of one rank, for all sequences of a placement (S8): rows in pools with chunk tables or in flat planes,
+ * behind one row address, and slots of fixed size. Private.
  *
  *   class   the layers whose rows live and die together. Classes are the whole model's, the same on every rank; a rank with no
  *           layer in a class keeps its counts all the same, so that all ranks count alike.
  *   unit    64 rows of one class: a chunk of a pool, or that many rows of a flat plane. Unit counts are agreed over the grid;
  *           chunk ids are private to a rank.
- *   slot    one sequence's place in tables and lengths.
+ *   slot    one sequence's place in tables and lengths, in recurrent columns and index rings.
  *
  * Nothing here decides anything: callers (KvCache, then pp) take units they have counted, so after creation and resize the
  * pool layout makes no allocation and no mapping call. */
@@ -13,19 +13,43 @@
 #define KVG_STORE_H
 
 #include <kvgrid/dev.h>
+#include <kvgrid/latent.h>
+#include <kvgrid/model.h>
+#include <kvgrid/recurrent.h>
 #include <kvgrid/view.h>
 
 #include "runtime/base/error.h"
 
 #define KVG_CLASSES_MAX 8
 
-typedef struct KvLayerGeometry { /* one layer that owns planes on this rank, or shares an earlier one's */
-    uint32_t layer;       /* global index */
-    uint32_t class_index; /* of its source, for a sharing layer */
-    int32_t  source;      /* -1 owns planes; else the global index of the layer whose planes it reads (same rank) */
-    uint32_t head_first, heads;
-    uint32_t head_dim_k, head_dim_v;
-    KvFormat format_k, format_v;
+typedef struct KvLatentGeometry { /* whole on every rank of a stage */
+    uint32_t    width, kv_rank;
+    KvIndexKind index_kind;
+    uint32_t    index_width; /* pooled: of an index row, whose key is half of it; per token: of a key */
+    uint32_t    index_pool;  /* pooled: the store's, divides 64; else 0 */
+    KvFormat    format;      /* of rows, index rows and keys: f32 or bf16 */
+} KvLatentGeometry;
+
+typedef struct KvRecurrentGeometry { /* this rank's share */
+    uint32_t            conv_kernel;
+    uint32_t            part_count;
+    KvRecurrentPartView parts[KVG_RECURRENT_PARTS_MAX]; /* without `offset`, which the store fills in */
+} KvRecurrentGeometry;
+
+typedef struct KvLayerGeometry { /* one layer that keeps state on this rank, or shares an earlier one's planes */
+    uint32_t    layer;       /* global index */
+    uint32_t    class_index; /* of its source, for a sharing layer; of a class without a window, for a latent one; else unused */
+    int32_t     source;      /* -1 owns planes; else the global index of the layer whose planes it reads (same rank) */
+    KvStateKind kind;        /* KVG_STATE_LATENT, KVG_STATE_RECURRENT; all else: K and V */
+    union {
+        struct {
+            uint32_t head_first, heads;
+            uint32_t head_dim_k, head_dim_v;
+            KvFormat format_k, format_v;
+        };
+        KvLatentGeometry    latent;
+        KvRecurrentGeometry recurrent;
+    };
 } KvLayerGeometry;
 
 typedef struct KvClassGeometry {
@@ -47,6 +71,12 @@ typedef struct KvStoreOptions {
     uint32_t               slots;
     uint64_t               max_ctx;
     uint32_t               n_layer; /* of the model with MTP: index range of `layer` */
+    /* Facts of the whole model, the same on every rank, also where no such layer stands: decisions follow from them. */
+    int                    has_recurrent;
+    uint32_t               columns;         /* of recurrent state, at least 2; 0: 2 */
+    uint32_t               index_pool;      /* rows of one pooled index key; 0: no pooled indexer */
+    uint64_t               index_ring_rows; /* of a slot's index ring, rounded down to whole pools here; max_ctx or more: max_ctx rows that
+                                             * never wrap; 0: index rows are a plane of the class, which keeps them all */
 } KvStoreOptions;
 
 typedef struct KvStore KvStore;
@@ -61,7 +91,15 @@ uint32_t               kvg_store_layer_count(const KvStore *store); /* n_layer o
 /* The view of a layer; NULL if this rank has no such layer. The pointer stays valid until destroy; what it says is constant, except
  * in flat layout on a device without reserved ranges, where booking may move the planes (base and slot_bytes change). */
 const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer);
-KvLayout           kvg_store_layout(const KvStore *store);
+/* The same for latent and recurrent layers. */
+const KvLatentView    *kvg_store_latent_view(const KvStore *store, uint32_t layer);
+const KvRecurrentView *kvg_store_recurrent_view(const KvStore *store, uint32_t layer);
+KvLayout               kvg_store_layout(const KvStore *store);
+KvDev                 *kvg_store_dev(const KvStore *store);
+/* The model's facts as the store keeps them: 0 where the model has no such layers; a ring is whole pools, or max_ctx. */
+uint32_t kvg_store_columns(const KvStore *store);
+uint32_t kvg_store_index_pool(const KvStore *store);
+uint64_t kvg_store_index_ring(const KvStore *store);
 uint64_t           kvg_store_max_ctx(const KvStore *store);
 /* Bytes of one unit of a class over all planes of this rank. */
 uint64_t kvg_store_unit_bytes(const KvStore *store, uint32_t class_index);
@@ -89,9 +127,26 @@ KvgStatus kvg_store_fork(KvStore *store, uint32_t class_index, uint32_t source, 
 /* Units that must be booked before the slot may write from `row` on: chunks from row/64 on that are shared are dropped, and the one `row`
  * lies in is replaced by a copy of the rows below it (if row % 64 != 0 a unit is needed). unshare does it. Pool only; flat: 0 and nothing. */
 uint32_t kvg_store_unshare_units(const KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row);
+/* Units that unshare(row) and a booking back to `end` entries need together: for rows that will be written again. */
+uint32_t kvg_store_rewrite_units(const KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row, uint32_t end);
 void     kvg_store_unshare(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row, KvgStream stream);
 /* Gives back everything the slot holds in all classes; lengths become 0. */
 void kvg_store_release(KvStore *store, uint32_t slot, KvgStream stream);
+
+/* ---- slots. A slot image is what a snapshot keeps of a slot on this rank: every recurrent layer's column, every index ring's tail. */
+/* Opens the slot for a sequence: column 0 is zero and current, no pool is ready. release closes it. */
+void kvg_store_open_slot(KvStore *store, uint32_t slot, KvgStream stream);
+void kvg_store_set_columns(KvStore *store, uint32_t slot, uint32_t read, uint32_t write, uint32_t each);
+/* The row at which the slot's index state stands: pools below it are ready. A saved tail is forgotten. */
+void kvg_store_set_index(KvStore *store, uint32_t slot, uint64_t rows);
+void kvg_store_zero_column(KvStore *store, uint32_t slot, uint32_t column, KvgStream stream);
+/* Puts saved tails back into their rings, in the layers where rows of this step went over them. */
+void kvg_store_restore_tails(KvStore *store, uint32_t slot, KvgStream stream);
+/* Column `column` and the tail at row `at` of `source` become column 0 and the tail of `target`. */
+void   kvg_store_copy_slot(KvStore *store, uint32_t source, uint32_t column, uint64_t at, uint32_t target, KvgStream stream);
+size_t kvg_store_image_bytes(const KvStore *store);
+void   kvg_store_save_image(const KvStore *store, uint32_t slot, uint32_t column, uint64_t at, void *image, KvgStream stream);
+void   kvg_store_load_image(KvStore *store, uint32_t slot, uint32_t column, uint64_t at, const void *image, KvgStream stream);
 
 /* ---- lengths, in stream order */
 void kvg_store_set_len(KvStore *store, uint32_t slot, uint64_t len, uint64_t len_staged);
@@ -104,7 +159,19 @@ KvgStatus kvg_store_flush(KvStore *store, KvgStream stream);
  * debug builds). counts are kept per layer: kvg_store_counts. */
 KvgStatus kvg_store_write(KvStore *store, uint32_t layer, uint32_t slot, uint64_t row, uint32_t rows, const KvRowsIn *k,
                           const KvRowsIn *v, KvgStream stream);
-/* Decodes rows [row, row+rows) of plane 0 (K) or 1 (V): target [rows][heads][dim] f32, host memory. */
+/* Writes `rows` latent rows from absolute row `row` on, in order, and what the indexer keeps of them: per token `index` are the keys
+ * (NULL without an indexer, and `key` too); pooled they are state rows [index_width] that go through the ring as far as it takes them,
+ * until the pools that are complete have their keys, and so on: any number of rows. Keys are built from rows as stored.
+ * The tail of the slot's index state is saved just before a row would go over it. EINVAL, ELAPPED, ECAPACITY: nothing changed. */
+KvgStatus kvg_store_write_latent(KvStore *store, uint32_t layer, uint32_t slot, uint64_t row, uint32_t rows, const KvRowsIn *latent,
+                                 const KvRowsIn *index, KvPoolKeyFn key, void *user, KvgStream stream);
+/* What one row of a pass adds: x [conv_channels], u [state_elements]; i counts the pass's rows. */
+typedef void (*KvRecurrentFillFn)(void *user, uint32_t layer, uint32_t i, float *x, float *u);
+/* Applies kvg_recurrent_token to the pass's `rows` rows, as the slot's read, write and each say. scratch [conv_channels + state_elements]. */
+KvgStatus kvg_store_recurrent_update(KvStore *store, uint32_t layer, uint32_t slot, uint32_t rows, KvRecurrentFillFn fill, void *user,
+                                     float decay, float *scratch);
+/* Decodes rows [row, row+rows) of plane 0 (K) or 1 (V): target [rows][heads][dim] f32, host memory. Of a latent layer: plane 2 its rows,
+ * 3 its index rows (the caller knows which the ring still holds), 4 keys (pooled: row counts keys). */
 KvgStatus kvg_store_read(KvStore *store, uint32_t layer, uint32_t plane, uint32_t slot, uint64_t row, uint32_t rows, float *target);
 /* Flat rings: moves keep_rows rows from src_row to 0 in every plane of the class and sets the base (S5). */
 KvgStatus kvg_store_rebase(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t src_row, uint64_t keep_rows,
@@ -114,12 +181,15 @@ KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer);
 
 /* ---- bytes (S3) */
 typedef struct KvStoreBytes {
-    uint64_t booked; /* units held by slots (flat: those with memory behind them), tables' entries included; never above taken */
-    uint64_t taken;  /* got from the device: slabs for rows, and tables and lengths */
+    uint64_t booked; /* units held by slots (flat: those with memory behind them), tables' entries, and open slots; never above taken */
+    uint64_t taken;  /* got from the device: slabs for rows, memory of all slots, tables and lengths */
 } KvStoreBytes;
 KvStoreBytes kvg_store_bytes(const KvStore *store);
 /* Content of `rows` live rows of one class on this rank (S3's formulas without fixed bytes). */
 uint64_t kvg_store_row_bytes(const KvStore *store, uint32_t class_index);
+/* What pooled keys add for each whole pool; what an open slot holds whatever its length: all columns and index rings. */
+uint64_t kvg_store_pool_key_bytes(const KvStore *store);
+uint64_t kvg_store_slot_bytes(const KvStore *store);
 
 /* ---- resize: prepare takes the memory (ENOMEM: nothing changed), publish makes it count or cancel gives it back. Growing only extends
  * the ranges in place; shrinking is refused with EBUSY while a chunk that would go is in use. EINVAL above units_max; ENOTSUP for a

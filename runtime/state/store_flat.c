@@ -17,7 +17,7 @@
 static KvgStatus open_plane(KvStore *store, const StoreClass *class, StorePlane *plane, KvPlane *view)
 {
     size_t   grain = store->dev->ops->granularity(store->dev->self);
-    uint64_t slice = kvg_ceil_div_u64((uint64_t)class->slice_units * KVG_CHUNK_ROWS * plane->token_bytes, grain) * grain;
+    uint64_t slice = kvg_ceil_div_u64(kvg_store_plane_bytes(plane, class->slice_units), grain) * grain;
     uint64_t reserved;
     void    *slices = NULL;
 
@@ -41,8 +41,8 @@ KvgStatus kvg_store_open_flat_planes(KvStore *store, StoreLayer *layer)
     const StoreClass *class = &store->classes[layer->class_index];
 
     if (!kvg_store_reserves(store)) return KVG_OK; /* the first booking makes them */
-    KVG_TRY(open_plane(store, class, &layer->planes[0], &layer->view.k));
-    return open_plane(store, class, &layer->planes[1], &layer->view.v);
+    for (uint32_t p = 0; p < layer->plane_count; p++) KVG_TRY(open_plane(store, class, &layer->planes[p], layer->planes[p].at));
+    return KVG_OK;
 }
 
 static void close_plane(KvStore *store, StorePlane *plane)
@@ -59,16 +59,10 @@ static void close_plane(KvStore *store, StorePlane *plane)
 
 void kvg_store_close_planes(KvStore *store, StoreLayer *layer)
 {
-    close_plane(store, &layer->planes[0]);
-    close_plane(store, &layer->planes[1]);
+    for (uint32_t p = 0; p < layer->plane_count; p++) close_plane(store, &layer->planes[p]);
 }
 
 /* ---- backing */
-
-static size_t backed_bytes(const StorePlane *plane, uint32_t units)
-{
-    return (size_t)units * KVG_CHUNK_ROWS * plane->token_bytes;
-}
 
 /* Gives back what every plane of the class has beyond `units` in this slot. What cannot be given back stays, and is counted as taken. */
 static void shrink_slot(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t units)
@@ -76,13 +70,13 @@ static void shrink_slot(KvStore *store, uint32_t class_index, uint32_t slot, uin
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
 
-        if (layer->class_index != class_index || layer->source >= 0) continue;
-        for (int p = 0; p < 2; p++) {
+        if (layer->class_index != class_index) continue;
+        for (uint32_t p = 0; p < layer->plane_count; p++) {
             StorePlane *plane = &layer->planes[p];
             KvRange    *slice = &plane->slices[slot];
 
-            if (store->dev->ops->give_back(store->dev->self, slice, backed_bytes(plane, units)) != KVG_OK) {
-                kvg_log(KVG_LOG_WARN, "memory of slot %u, layer %u is kept: %s", slot, layer->view.layer, kvg_last_error());
+            if (store->dev->ops->give_back(store->dev->self, slice, kvg_store_plane_bytes(plane, units)) != KVG_OK) {
+                kvg_log(KVG_LOG_WARN, "memory of slot %u, layer %u is kept: %s", slot, layer->layer, kvg_last_error());
             }
         }
     }
@@ -95,10 +89,10 @@ static KvgStatus back_slot(KvStore *store, uint32_t class_index, uint32_t slot, 
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
 
-        if (layer->class_index != class_index || layer->source >= 0) continue;
-        for (int p = 0; p < 2; p++) {
+        if (layer->class_index != class_index) continue;
+        for (uint32_t p = 0; p < layer->plane_count; p++) {
             StorePlane *plane = &layer->planes[p];
-            KvgStatus   status = store->dev->ops->extend(store->dev->self, &plane->slices[slot], backed_bytes(plane, units));
+            KvgStatus   status = store->dev->ops->extend(store->dev->self, &plane->slices[slot], kvg_store_plane_bytes(plane, units));
 
             if (status != KVG_OK) {
                 shrink_slot(store, class_index, slot, span->backed);
@@ -144,10 +138,11 @@ void kvg_store_flat_trim(KvStore *store, uint32_t class_index, uint32_t slot, ui
 
 /* ---- fork: the rows are copied to where they stand in the source; the caller sets the target's base to the source's */
 
-static void copy_slice(KvStore *store, const KvPlane *plane, uint32_t source, uint32_t target, uint64_t rows, KvgStream stream)
+static void copy_slice(KvStore *store, const StorePlane *plane, uint32_t source, uint32_t target, uint64_t rows, KvgStream stream)
 {
-    KvgStatus status = store->dev->ops->move(store->dev->self, plane->base + target * plane->slot_bytes,
-                                             plane->base + source * plane->slot_bytes, rows * plane->row_stride, stream);
+    const KvPlane *at = plane->at;
+    KvgStatus      status = store->dev->ops->move(store->dev->self, at->base + target * at->slot_bytes, at->base + source * at->slot_bytes,
+                                                  kvg_store_entries(plane, rows) * at->row_stride, stream);
     KVG_ASSERT(status == KVG_OK); /* a direct device's move cannot fail */
 }
 
@@ -168,9 +163,8 @@ KvgStatus kvg_store_flat_fork(KvStore *store, uint32_t class_index, uint32_t sou
         for (uint32_t i = 0; i < store->layer_count; i++) {
             StoreLayer *layer = &store->layers[i];
 
-            if (layer->class_index != class_index || layer->source >= 0) continue;
-            copy_slice(store, &layer->view.k, source, target, rows - base, stream);
-            copy_slice(store, &layer->view.v, source, target, rows - base, stream);
+            if (layer->class_index != class_index) continue;
+            for (uint32_t p = 0; p < layer->plane_count; p++) copy_slice(store, &layer->planes[p], source, target, rows - base, stream);
         }
     }
     return KVG_OK;

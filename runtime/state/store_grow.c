@@ -5,20 +5,16 @@
 
 #include "runtime/base/checked.h"
 
-static size_t slice_bytes(const StorePlane *plane, uint32_t units)
+/* Planes of the layer that grow with the class. */
+static uint32_t growing(const StoreLayer *layer, uint32_t class_index)
 {
-    return (size_t)units * KVG_CHUNK_ROWS * plane->token_bytes;
-}
-
-static int grows(const StoreLayer *layer, uint32_t class_index)
-{
-    return layer->class_index == class_index && layer->source < 0;
+    return layer->class_index == class_index ? layer->plane_count : 0;
 }
 
 static void forget_grown(KvStore *store, uint32_t class_index)
 {
     for (uint32_t i = 0; i < store->layer_count; i++) {
-        for (int p = 0; p < 2 && grows(&store->layers[i], class_index); p++) {
+        for (uint32_t p = 0; p < growing(&store->layers[i], class_index); p++) {
             store->dev->ops->free(store->dev->self, store->layers[i].planes[p].grown);
             store->layers[i].planes[p].grown = NULL;
         }
@@ -28,11 +24,11 @@ static void forget_grown(KvStore *store, uint32_t class_index)
 static KvgStatus allocate_grown(KvStore *store, uint32_t class_index, uint32_t units)
 {
     for (uint32_t i = 0; i < store->layer_count; i++) {
-        for (int p = 0; p < 2 && grows(&store->layers[i], class_index); p++) {
+        for (uint32_t p = 0; p < growing(&store->layers[i], class_index); p++) {
             StorePlane *plane = &store->layers[i].planes[p];
             uint64_t    bytes;
 
-            if (!kvg_mul_u64(slice_bytes(plane, units), store->slots, &bytes)) {
+            if (!kvg_mul_u64(kvg_store_plane_bytes(plane, units), store->slots, &bytes)) {
                 return kvg_fail(KVG_EOVERFLOW, "flat planes of %u slots of %u rows do not fit; lower the slots", store->slots,
                                 units * KVG_CHUNK_ROWS);
             }
@@ -42,23 +38,24 @@ static KvgStatus allocate_grown(KvStore *store, uint32_t class_index, uint32_t u
     return KVG_OK;
 }
 
-static void move_plane(KvStore *store, const StoreClass *class, StorePlane *plane, KvPlane *view, uint32_t units)
+static void move_plane(KvStore *store, const StoreClass *class, StorePlane *plane, uint32_t units)
 {
+    KvPlane *view = plane->at;
     uint8_t *grown = plane->grown;
 
     for (uint32_t slot = 0; slot < store->slots; slot++) {
         uint32_t  held = (uint32_t)kvg_min_u64(class->spans[slot].end, class->slice_units);
         KvgStatus status = held == 0 ? KVG_OK
-                                     : store->dev->ops->move(store->dev->self, grown + slot * slice_bytes(plane, units),
-                                                             view->base + slot * view->slot_bytes, slice_bytes(plane, held), NULL);
+                                     : store->dev->ops->move(store->dev->self, grown + slot * kvg_store_plane_bytes(plane, units),
+                                                             view->base + slot * view->slot_bytes, kvg_store_plane_bytes(plane, held), NULL);
         KVG_ASSERT(status == KVG_OK); /* a direct device's move cannot fail */
     }
     store->dev->ops->free(store->dev->self, plane->memory);
     plane->memory = grown;
-    plane->memory_bytes = slice_bytes(plane, units) * store->slots;
+    plane->memory_bytes = kvg_store_plane_bytes(plane, units) * store->slots;
     plane->grown = NULL;
     view->base = grown;
-    view->slot_bytes = slice_bytes(plane, units);
+    view->slot_bytes = kvg_store_plane_bytes(plane, units);
 }
 
 KvgStatus kvg_store_flat_grow(KvStore *store, uint32_t class_index, uint32_t units)
@@ -73,9 +70,7 @@ KvgStatus kvg_store_flat_grow(KvStore *store, uint32_t class_index, uint32_t uni
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
 
-        if (!grows(layer, class_index)) continue;
-        move_plane(store, class, &layer->planes[0], &layer->view.k, units);
-        move_plane(store, class, &layer->planes[1], &layer->view.v, units);
+        for (uint32_t p = 0; p < growing(layer, class_index); p++) move_plane(store, class, &layer->planes[p], units);
     }
     class->slice_units = units;
     kvg_store_copy_shared_views(store);

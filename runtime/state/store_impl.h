@@ -1,9 +1,10 @@
 /* Store, inside: what the store's sources share. Private to runtime/state/store*.c and to tests that break it on purpose.
  *
- *   arena   one device allocation: len, len_staged [slots], then for each class base_row [slots] and (pool) table [slots][stride];
- *           so one asynchronous copy brings a device up to date
+ *   arena   one device allocation: len, len_staged, pools_ready, read, write, each [slots], then for each class base_row [slots] and
+ *           (pool) table [slots][stride]; so one asynchronous copy brings a device up to date
  *   spans   [class][slot] {first, end}: the entries held; the table is contiguous from first to end
- *   planes  two for each layer that owns rows (K, V); a sharing layer's view is a copy of its source's */
+ *   planes  of each layer that owns rows: K, V; or latent rows, keys, index rows. A sharing layer's view is a copy of its source's
+ *   slots   of each recurrent layer one allocation, conv then state; of each index ring one: [slots] {ring, room for a saved tail} */
 #ifndef KVG_STORE_IMPL_H
 #define KVG_STORE_IMPL_H
 
@@ -16,21 +17,41 @@ typedef struct StoreSpan {
 } StoreSpan;
 
 typedef struct StorePlane {
+    KvPlane *at;          /* its description in the layer's view */
+    uint32_t per_unit;    /* entries of 64 rows: 64, or 64/pool keys */
+    uint32_t heads;
     KvRange  range;       /* on a device that reserves: the whole plane */
     KvRange *slices;      /* flat on such a device: [slots], each backed for itself */
     void    *memory;      /* on a device that does not reserve */
     void    *grown;       /* its successor while a copying grow is under way */
     size_t   memory_bytes;
-    uint64_t token_bytes; /* encoded bytes of one row of all heads here */
+    uint64_t token_bytes; /* encoded bytes of one entry of all heads here */
 } StorePlane;
 
+#define STORE_PLANES_MAX 3
+#define STORE_NO_CLASS   UINT32_MAX
+
 typedef struct StoreLayer {
-    KvPlaneView    view;
-    StorePlane     planes[2]; /* K, V */
-    KvEncodeCounts counts;
-    uint32_t       class_index;
-    int32_t        source;    /* index into layers[], -1: owns its planes */
+    uint32_t        layer;    /* global index */
+    KvStateKind     kind;     /* KVG_STATE_LATENT, KVG_STATE_RECURRENT, or KVG_STATE_KV for all that has a K/V view */
+    uint32_t        class_index; /* STORE_NO_CLASS: recurrent */
+    int32_t         source;   /* index into layers[], -1: shares nobody's planes */
+    uint32_t        plane_count; /* 0: owns none */
+    StorePlane      planes[STORE_PLANES_MAX]; /* K, V; or latent rows, then keys, then index rows, as far as there are any */
+    KvPlaneView     view;
+    KvLatentView    latent;
+    KvRecurrentView recurrent;
+    void           *slots;    /* device memory of columns or of the index ring */
+    size_t          slots_bytes;
+    uint64_t       *saved_at; /* index ring: [slots] the step (StoreSlot.step) in which the tail was saved */
+    KvEncodeCounts  counts;
 } StoreLayer;
+
+typedef struct StoreSlot {
+    int      open;
+    uint64_t step;     /* counts set_index: a tail that another step saved is not this one's */
+    uint64_t index_at; /* the row at which the index state stands */
+} StoreSlot;
 
 typedef struct StoreClass {
     KvClassGeometry geometry;
@@ -38,7 +59,8 @@ typedef struct StoreClass {
     StoreSpan      *spans;      /* [slots] */
     int32_t        *table;      /* in the arena; NULL when flat */
     uint32_t       *base_row;   /* in the arena */
-    uint64_t        row_bytes;  /* a row of all layers and both planes on this rank */
+    uint64_t        row_bytes;  /* a row of all layers and planes on this rank, pooled keys apart */
+    uint64_t        unit_bytes; /* 64 rows of them, pooled keys included */
     uint64_t        entries;    /* table entries held, all slots together */
     uint32_t        units_next; /* while a resize is prepared */
     uint32_t        slice_units; /* flat: units of one slot's address range; without reserve: of its memory now */
@@ -52,7 +74,14 @@ struct KvStore {
     uint64_t    max_ctx;
     uint32_t    class_count, layer_count, n_layer;
     int         resizing;
-    uint32_t   *len, *len_staged; /* in the arena */
+    uint32_t    columns, index_pool; /* 0: none in the model */
+    uint64_t    index_ring;
+    uint32_t   *len, *len_staged, *pools_ready;      /* in the arena */
+    int32_t    *column_read, *column_write, *column_each; /* in the arena */
+    StoreSlot  *slot_states;  /* [slots] */
+    uint32_t    slots_open;
+    uint64_t    slot_bytes, image_bytes, pool_key_bytes; /* of all layers here */
+    float      *pool_scratch; /* rows of one pool and its key, decoded */
     void       *arena;
     size_t      arena_bytes;
     int32_t    *layer_index;      /* [n_layer] into layers, -1: not here */
@@ -75,10 +104,35 @@ static inline int32_t *kvg_store_table(const KvStore *store, const StoreClass *c
     return class->table + (size_t)slot * store->table_stride;
 }
 
-static inline KvPlane *kvg_store_plane_view(StoreLayer *layer, int plane)
+/* Bytes of `units` units of a plane. */
+static inline size_t kvg_store_plane_bytes(const StorePlane *plane, uint64_t units)
 {
-    return plane == 0 ? &layer->view.k : &layer->view.v;
+    return units * plane->per_unit * plane->token_bytes;
 }
+
+/* Whole entries among `rows` rows from the beginning of a unit on: pooled keys are fewer than rows. */
+static inline uint64_t kvg_store_entries(const StorePlane *plane, uint64_t rows)
+{
+    return rows * plane->per_unit / KVG_CHUNK_ROWS;
+}
+
+StoreLayer *kvg_store_find_layer(const KvStore *store, uint32_t layer);
+/* Rows [row, row+rows) of the layer are booked and held. ELAPPED, ECAPACITY. */
+KvgStatus kvg_store_check_rows(const KvStore *store, const StoreLayer *layer, uint32_t slot, uint64_t row, uint32_t rows);
+KvgStatus kvg_store_check_source(const KvRowsIn *in);
+KvRowsIn  kvg_store_advance(const KvRowsIn *in, uint32_t rows);
+/* Rows are never written into a chunk with more than one reference. */
+void kvg_store_assert_writable(const KvStore *store, const StoreLayer *layer, uint32_t slot, uint64_t row);
+
+/* Creation of one layer of its kind; close copes with one that is made in part. */
+KvgStatus kvg_store_describe_plane(const KvStore *store, StorePlane *plane, KvPlane *view, KvFormat format, uint32_t heads, uint32_t dim,
+                                   uint32_t per_unit);
+KvgStatus kvg_store_open_planes(KvStore *store, StoreLayer *layer);
+KvgStatus kvg_store_open_latent(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer);
+KvgStatus kvg_store_open_recurrent(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer);
+KvgStatus kvg_store_open_ring(KvStore *store, StoreLayer *layer);
+KvgStatus kvg_store_read_latent(KvStore *store, StoreLayer *layer, uint32_t plane, uint32_t slot, uint64_t row, uint32_t rows,
+                                float *target);
 
 /* Planes: made at creation, freed by destroy in whatever state creation left them. */
 KvgStatus kvg_store_open_pool_planes(KvStore *store, StoreLayer *layer);

@@ -32,8 +32,8 @@ KvgStatus kvg_store_open_pool_planes(KvStore *store, StoreLayer *layer)
 {
     const StoreClass *class = &store->classes[layer->class_index];
 
-    KVG_TRY(open_plane(store, class, &layer->planes[0], &layer->view.k));
-    return open_plane(store, class, &layer->planes[1], &layer->view.v);
+    for (uint32_t p = 0; p < layer->plane_count; p++) KVG_TRY(open_plane(store, class, &layer->planes[p], layer->planes[p].at));
+    return KVG_OK;
 }
 
 /* ---- booking and giving back */
@@ -90,15 +90,16 @@ void kvg_store_drop_below(KvStore *store, uint32_t class_index, uint32_t slot, u
 
 /* ---- sharing */
 
-static void copy_rows_of_plane(KvStore *store, const KvPlaneView *view, const KvPlane *plane, int32_t source, int32_t target,
-                               uint64_t rows, KvgStream stream)
+static void copy_rows_of_plane(KvStore *store, const StorePlane *plane, int32_t source, int32_t target, uint64_t rows,
+                               KvgStream stream)
 {
-    const uint8_t *from = plane->base + (size_t)source * plane->chunk_bytes;
-    uint8_t       *to = plane->base + (size_t)target * plane->chunk_bytes;
+    const KvPlane *at = plane->at;
+    const uint8_t *from = at->base + (size_t)source * at->chunk_bytes;
+    uint8_t       *to = at->base + (size_t)target * at->chunk_bytes;
 
-    for (uint32_t head = 0; head < view->heads; head++) {
-        KvgStatus status = store->dev->ops->move(store->dev->self, to + head * plane->head_stride,
-                                                 from + head * plane->head_stride, rows * plane->row_stride, stream);
+    for (uint32_t head = 0; head < plane->heads; head++) {
+        KvgStatus status = store->dev->ops->move(store->dev->self, to + head * at->head_stride, from + head * at->head_stride,
+                                                 kvg_store_entries(plane, rows) * at->row_stride, stream);
         KVG_ASSERT(status == KVG_OK); /* a direct device's move cannot fail */
     }
 }
@@ -109,9 +110,10 @@ static void copy_chunk(KvStore *store, uint32_t class_index, int32_t source, int
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
 
-        if (layer->class_index != class_index || layer->source >= 0) continue;
-        copy_rows_of_plane(store, &layer->view, &layer->view.k, source, target, rows, stream);
-        copy_rows_of_plane(store, &layer->view, &layer->view.v, source, target, rows, stream);
+        if (layer->class_index != class_index) continue;
+        for (uint32_t p = 0; p < layer->plane_count; p++) {
+            copy_rows_of_plane(store, &layer->planes[p], source, target, rows, stream);
+        }
     }
 }
 
@@ -147,6 +149,20 @@ uint32_t kvg_store_unshare_units(const KvStore *store, uint32_t class_index, uin
 
     if (store->layout == KVG_LAYOUT_FLAT || row % KVG_CHUNK_ROWS == 0 || entry < span->first || entry >= span->end) return 0;
     return kvg_pool_shared(&class->pool, kvg_store_table(store, class, slot)[entry]) != 0;
+}
+
+uint32_t kvg_store_rewrite_units(const KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row, uint32_t end)
+{
+    const StoreClass *class = &store->classes[class_index];
+    const StoreSpan  *span = &class->spans[slot];
+    uint32_t          own = 0, first = (uint32_t)(row / KVG_CHUNK_ROWS), partial = row % KVG_CHUNK_ROWS != 0;
+
+    if (store->layout == KVG_LAYOUT_FLAT || first >= span->end) return 0;
+    for (uint32_t e = first + partial; e < span->end; e++) {
+        own += !kvg_pool_shared(&class->pool, kvg_store_table(store, class, slot)[e]);
+    }
+    uint32_t left = first + partial + own; /* the table's end once the shared ones are gone */
+    return kvg_store_unshare_units(store, class_index, slot, row) + (end > left ? end - left : 0);
 }
 
 /* Chunks from `row` on hold nothing any more: shared ones go back to their other holders, the slot's own close up. */

@@ -22,9 +22,10 @@ static KvgStatus check_resize(const KvStore *store, uint32_t class_index, uint32
     return KVG_OK;
 }
 
-static int has_slabs(const KvStore *store, const StoreLayer *layer)
+/* Planes of the layer that are slabs in a reserved range. */
+static uint32_t slab_planes(const KvStore *store, const StoreLayer *layer)
 {
-    return store->layout == KVG_LAYOUT_POOL && kvg_store_reserves(store) && layer->source < 0;
+    return store->layout == KVG_LAYOUT_POOL && kvg_store_reserves(store) ? layer->plane_count : 0;
 }
 
 /* What every pool has beyond its class's units goes back. What cannot be given back stays, and is counted as taken. */
@@ -32,13 +33,12 @@ static void give_back_slabs(KvStore *store)
 {
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
-        size_t      units = store->classes[layer->class_index].pool.total;
 
-        for (int p = 0; p < 2 && has_slabs(store, layer); p++) {
-            size_t kept = units * kvg_store_plane_view(layer, p)->chunk_bytes;
+        for (uint32_t p = 0; p < slab_planes(store, layer); p++) {
+            size_t kept = store->classes[layer->class_index].pool.total * layer->planes[p].at->chunk_bytes;
 
             if (store->dev->ops->give_back(store->dev->self, &layer->planes[p].range, kept) != KVG_OK) {
-                kvg_log(KVG_LOG_WARN, "slabs of layer %u are kept: %s", layer->view.layer, kvg_last_error());
+                kvg_log(KVG_LOG_WARN, "slabs of layer %u are kept: %s", layer->layer, kvg_last_error());
             }
         }
     }
@@ -49,8 +49,8 @@ static KvgStatus extend_slabs(KvStore *store, const uint32_t *units)
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
 
-        for (int p = 0; p < 2 && has_slabs(store, layer); p++) {
-            size_t wanted = units[layer->class_index] * kvg_store_plane_view(layer, p)->chunk_bytes;
+        for (uint32_t p = 0; p < slab_planes(store, layer); p++) {
+            size_t wanted = units[layer->class_index] * layer->planes[p].at->chunk_bytes;
             KVG_TRY(store->dev->ops->extend(store->dev->self, &layer->planes[p].range, wanted));
         }
     }

@@ -5,13 +5,13 @@
 
 #include "runtime/base/checked.h"
 
-static StoreLayer *find_layer(const KvStore *store, uint32_t layer)
+StoreLayer *kvg_store_find_layer(const KvStore *store, uint32_t layer)
 {
     if (layer >= store->n_layer || store->layer_index[layer] < 0) return NULL;
     return &store->layers[store->layer_index[layer]];
 }
 
-static KvgStatus check_rows(const KvStore *store, const StoreLayer *layer, uint32_t slot, uint64_t row, uint32_t rows)
+KvgStatus kvg_store_check_rows(const KvStore *store, const StoreLayer *layer, uint32_t slot, uint64_t row, uint32_t rows)
 {
     const StoreClass *class = &store->classes[layer->class_index];
     const StoreSpan  *span = &class->spans[slot];
@@ -26,11 +26,11 @@ static KvgStatus check_rows(const KvStore *store, const StoreLayer *layer, uint3
     }
     if (row < lowest) {
         return kvg_fail(KVG_ELAPPED, "rows from %" PRIu64 " on of slot %u, layer %u: rows below %" PRIu64 " are no longer held",
-                        row, slot, layer->view.layer, lowest);
+                        row, slot, layer->layer, lowest);
     }
     if (row + rows > end) {
         return kvg_fail(KVG_ECAPACITY, "rows %" PRIu64 " to %" PRIu64 " of slot %u, layer %u: rows up to %" PRIu64
-                        " are booked; stage or book them first", row, row + rows, slot, layer->view.layer, end);
+                        " are booked; stage or book them first", row, row + rows, slot, layer->layer, end);
     }
     return KVG_OK;
 }
@@ -48,7 +48,7 @@ static KvRowsAt rows_at(const KvPlaneView *view, const KvPlane *plane, uint32_t 
                       .row_stride = plane->row_stride};
 }
 
-static void assert_writable(const KvStore *store, const StoreLayer *layer, uint32_t slot, uint64_t row)
+void kvg_store_assert_writable(const KvStore *store, const StoreLayer *layer, uint32_t slot, uint64_t row)
 {
     const StoreClass *class = &store->classes[layer->class_index];
 
@@ -57,7 +57,7 @@ static void assert_writable(const KvStore *store, const StoreLayer *layer, uint3
     }
 }
 
-static KvRowsIn advance(const KvRowsIn *in, uint32_t rows)
+KvRowsIn kvg_store_advance(const KvRowsIn *in, uint32_t rows)
 {
     KvRowsIn next = *in;
 
@@ -71,17 +71,17 @@ static KvgStatus write_plane(KvStore *store, StoreLayer *layer, const KvPlane *p
     while (rows > 0) {
         uint32_t run = run_length(&layer->view, row, rows);
 
-        assert_writable(store, layer, slot, row);
+        kvg_store_assert_writable(store, layer, slot, row);
         KVG_TRY(store->dev->ops->encode_rows(store->dev->self, plane->format, &in, rows_at(&layer->view, plane, slot, row),
                                              layer->view.heads, plane->head_dim, run, &layer->counts, stream));
-        in = advance(&in, run);
+        in = kvg_store_advance(&in, run);
         row += run;
         rows -= run;
     }
     return KVG_OK;
 }
 
-static KvgStatus check_source(const KvRowsIn *in)
+KvgStatus kvg_store_check_source(const KvRowsIn *in)
 {
     if (in->type == KVG_F32 || in->type == KVG_F16 || in->type == KVG_BF16) return KVG_OK;
     return kvg_fail(KVG_EINVAL, "rows of type %s cannot be written; give f32, f16 or bf16", kvg_format_name(in->type));
@@ -90,14 +90,14 @@ static KvgStatus check_source(const KvRowsIn *in)
 KvgStatus kvg_store_write(KvStore *store, uint32_t layer_index, uint32_t slot, uint64_t row, uint32_t rows, const KvRowsIn *k,
                           const KvRowsIn *v, KvgStream stream)
 {
-    StoreLayer *layer = find_layer(store, layer_index);
+    StoreLayer *layer = kvg_store_find_layer(store, layer_index);
 
-    if (layer == NULL || !layer->view.owns) {
-        return kvg_fail(KVG_EINVAL, "layer %u owns no planes on this rank: write where it does", layer_index);
+    if (layer == NULL || layer->kind != KVG_STATE_KV || !layer->view.owns) {
+        return kvg_fail(KVG_EINVAL, "layer %u owns no K and V planes on this rank: write where it does", layer_index);
     }
-    KVG_TRY(check_source(k));
-    KVG_TRY(check_source(v));
-    KVG_TRY(check_rows(store, layer, slot, row, rows));
+    KVG_TRY(kvg_store_check_source(k));
+    KVG_TRY(kvg_store_check_source(v));
+    KVG_TRY(kvg_store_check_rows(store, layer, slot, row, rows));
     KVG_TRY(write_plane(store, layer, &layer->view.k, slot, row, rows, *k, stream));
     return write_plane(store, layer, &layer->view.v, slot, row, rows, *v, stream);
 }
@@ -105,14 +105,15 @@ KvgStatus kvg_store_write(KvStore *store, uint32_t layer_index, uint32_t slot, u
 KvgStatus kvg_store_read(KvStore *store, uint32_t layer_index, uint32_t plane_index, uint32_t slot, uint64_t row, uint32_t rows,
                          float *target)
 {
-    StoreLayer *layer = find_layer(store, layer_index);
+    StoreLayer *layer = kvg_store_find_layer(store, layer_index);
 
-    if (layer == NULL || plane_index > 1) {
-        return kvg_fail(KVG_EINVAL, "plane %u of layer %u is not on this rank; planes are 0 (K) and 1 (V)", plane_index,
-                        layer_index);
+    if (layer != NULL && layer->kind == KVG_STATE_LATENT) return kvg_store_read_latent(store, layer, plane_index, slot, row, rows, target);
+    if (layer == NULL || layer->kind != KVG_STATE_KV || plane_index > 1) {
+        return kvg_fail(KVG_EINVAL, "plane %u of layer %u is not on this rank; planes are 0 (K) and 1 (V), of latent layers 2 to 4",
+                        plane_index, layer_index);
     }
     const KvPlane *plane = plane_index == 0 ? &layer->view.k : &layer->view.v;
-    KVG_TRY(check_rows(store, layer, slot, row, rows));
+    KVG_TRY(kvg_store_check_rows(store, layer, slot, row, rows));
     while (rows > 0) {
         uint32_t run = run_length(&layer->view, row, rows);
 
@@ -148,7 +149,7 @@ KvgStatus kvg_store_rebase(KvStore *store, uint32_t class_index, uint32_t slot, 
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
 
-        if (layer->class_index != class_index || layer->source >= 0) continue;
+        if (layer->class_index != class_index || layer->plane_count == 0) continue;
         KVG_ASSERT(src_row + keep_rows <= layer->view.ring_rows);
         KVG_TRY(rebase_plane(store, &layer->view.k, slot, src_row, keep_rows, stream));
         KVG_TRY(rebase_plane(store, &layer->view.v, slot, src_row, keep_rows, stream));
@@ -159,7 +160,7 @@ KvgStatus kvg_store_rebase(KvStore *store, uint32_t class_index, uint32_t slot, 
 
 KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer_index)
 {
-    const StoreLayer *layer = find_layer(store, layer_index);
+    const StoreLayer *layer = kvg_store_find_layer(store, layer_index);
 
     if (layer == NULL) return (KvEncodeCounts){0, 0};
     if (layer->source >= 0) layer = &store->layers[layer->source];

@@ -69,6 +69,8 @@ void kvg_store_release(KvStore *store, uint32_t slot, KvgStream stream)
         store->classes[c].base_row[slot] = 0;
     }
     kvg_store_set_len(store, slot, 0, 0);
+    store->slots_open -= store->slot_states[slot].open;
+    store->slot_states[slot].open = 0;
 }
 
 /* ---- bytes */
@@ -96,7 +98,7 @@ static uint64_t units_with_memory(const KvStore *store, const StoreClass *class)
 
 KvStoreBytes kvg_store_bytes(const KvStore *store)
 {
-    KvStoreBytes bytes = {.taken = store->arena_bytes};
+    KvStoreBytes bytes = {.booked = store->slots_open * store->slot_bytes, .taken = store->arena_bytes};
 
     for (uint32_t c = 0; c < store->class_count; c++) {
         const StoreClass *class = &store->classes[c];
@@ -105,7 +107,10 @@ KvStoreBytes kvg_store_bytes(const KvStore *store)
         if (store->layout == KVG_LAYOUT_POOL) bytes.booked += class->entries * sizeof(int32_t);
     }
     for (uint32_t i = 0; i < store->layer_count; i++) {
-        bytes.taken += plane_taken(store, &store->layers[i].planes[0]) + plane_taken(store, &store->layers[i].planes[1]);
+        const StoreLayer *layer = &store->layers[i];
+
+        bytes.taken += layer->slots_bytes;
+        for (uint32_t p = 0; p < layer->plane_count; p++) bytes.taken += plane_taken(store, &layer->planes[p]);
     }
     return bytes;
 }

@@ -150,6 +150,13 @@ static inline KvDigest fixture_digest(const KvCache *cache)
     return digest;
 }
 
+/* K/V rows alone: a snapshot is lengths, and may stand anywhere. */
+static inline void fixture_snapshot(const KvCache *cache, KvCacheSnapshot *snapshot)
+{
+    *snapshot = (KvCacheSnapshot){.dev = kvg_store_dev(cache->store)};
+    ck_assert_msg(kvg_kv_cache_snapshot_into(cache, snapshot, NULL) == KVG_OK, "%s", kvg_last_error());
+}
+
 /* One step: begin, `rows` rows written with keys key0, key0+1, ..., `accepted` kept. */
 static inline void fixture_step(Fixture *f, KvCache *cache, uint32_t rows, uint64_t accepted, uint64_t key0)
 {

@@ -115,7 +115,7 @@ START_TEST(test_digest_and_snapshot_in_an_open_step_are_of_committed_rows)
     for (uint64_t r = 90; r < 93; r++) fixture_write(&fixture, 1, r, r + 4000);
     KvDigest during = fixture_digest(&cache);
     assert_same(&during, &before);
-    kvg_kv_cache_snapshot(&cache, &snapshot);
+    fixture_snapshot(&cache, &snapshot);
     ck_assert_uint_eq(snapshot.pos, 90);
     const KvPlaneView *view = kvg_store_view(fixture.store, 0);
     ck_assert_uint_eq(view->len[1], 90);
@@ -514,9 +514,9 @@ START_TEST(test_a_rollback_is_exact_and_refused_once_its_rows_were_written_over)
     open_layout(_i, 64);
     KvCache cache = open_cache(0);
     grow_to(&cache, 100, 0);
-    kvg_kv_cache_snapshot(&cache, &early);
+    fixture_snapshot(&cache, &early);
     grow_to(&cache, 130, 1000);
-    kvg_kv_cache_snapshot(&cache, &late);
+    fixture_snapshot(&cache, &late);
     grow_to(&cache, 140, 2000);
     ck_assert(kvg_kv_cache_can_rollback(&cache, &early, 40));
     ck_assert(!kvg_kv_cache_can_rollback(&cache, &early, 41)); /* beyond what was written */
@@ -548,12 +548,12 @@ START_TEST(test_many_cuts_never_let_a_bad_snapshot_through)
     KvCache cache = open_cache(0);
     grow_to(&cache, 400, 0);
     for (uint64_t i = 0; i < 40; i++) { /* ever shorter cuts back: each stays on record beside the others */
-        kvg_kv_cache_snapshot(&cache, &snapshots[i]);
+        fixture_snapshot(&cache, &snapshots[i]);
         ck_assert_int_eq(kvg_kv_cache_rewind_to(&cache, 300 + 2 * i, NULL), KVG_OK);
         grow_to(&cache, 400, 1000 * i);
     }
     for (uint64_t i = 0; i < 40; i++) ck_assert(!kvg_kv_cache_can_rollback(&cache, &snapshots[i], 0));
-    kvg_kv_cache_snapshot(&cache, &snapshots[0]);
+    fixture_snapshot(&cache, &snapshots[0]);
     ck_assert(kvg_kv_cache_can_rollback(&cache, &snapshots[0], 0));
     close_all(&cache, 1);
 }
@@ -567,7 +567,7 @@ START_TEST(test_a_tainted_cache_answers_nothing_but_close)
     open_layout(_i, 64);
     KvCache cache = open_cache(0), child = open_cache(1);
     grow_to(&cache, 70, 0);
-    kvg_kv_cache_snapshot(&cache, &snapshot);
+    fixture_snapshot(&cache, &snapshot);
     kvg_kv_cache_taint(&cache);
     ck_assert_int_eq(kvg_kv_cache_begin(&cache), KVG_ETAINTED);
     ck_assert_int_eq(kvg_kv_cache_append(&cache, 1, NULL), KVG_ETAINTED);

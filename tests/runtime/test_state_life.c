@@ -325,7 +325,7 @@ static void op_snapshot(int index)
     int       i = (int)draw(MODEL_SNAPSHOTS);
 
     s->snapshots[i] = (ModelSnapshot){.used = 1, .serial = s->serial, .pos = s->len, .shortest = s->len};
-    for (int k = 0; k < SYSTEMS; k++) kvg_kv_cache_snapshot(&systems[k].caches[index], &systems[k].snapshots[index][i]);
+    for (int k = 0; k < SYSTEMS; k++) fixture_snapshot(&systems[k].caches[index], &systems[k].snapshots[index][i]);
     done[15]++;
 }
 

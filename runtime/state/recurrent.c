@@ -1,0 +1,22 @@
+/* Recurrent: one token's update of one layer's share, elementwise. See recurrent.h. */
+#include <kvgrid/recurrent.h>
+
+static void shift_taps(const float *in, const float *x, uint64_t channels, uint32_t taps, float *out)
+{
+    for (uint64_t c = 0; c < channels; c++) {
+        for (uint32_t j = 0; j + 1 < taps; j++) out[j] = in[j + 1]; /* ascending, so that in and out may be one */
+        out[taps - 1] = x[c];
+        in += taps;
+        out += taps;
+    }
+}
+
+void kvg_recurrent_token(const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
+                         uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out)
+{
+    if (taps > 0) shift_taps(conv_in, x, channels, taps, conv_out);
+    for (uint64_t e = 0; e < elements; e++) {
+        float decayed = decay * state_in[e]; /* rounded, then added: built without contraction */
+        state_out[e] = decayed + u[e];
+    }
+}
