@@ -11,6 +11,7 @@
 #define KEY_BYTES_LEAST  14u    /* a length, one character, a type, one byte of value */
 #define ARRAY_DEPTH_MAX  4
 #define TENSOR_DIMS_MAX  4u
+#define TENSOR_ELEMENTS_MAX (1ull << 50) /* no tensor has as many; its bytes fit 64 bits in every type */
 #define ALIGNMENT_LEAST  8u
 #define ALIGNMENT_MOST   65536u
 
@@ -326,9 +327,9 @@ static KvgStatus take_elements(Cursor *cursor, const GgufTensor *tensor, uint64_
     for (uint32_t i = 0; i < dims; i++) {
         uint64_t dim = 0;
         KVG_TRY(take_u64(cursor, "the tensor list", &dim));
-        if (dim == 0 || !kvg_mul_u64(*elements, dim, elements)) {
-            return kvg_fail(KVG_EFORMAT, "%s: dimension %u of tensor %.*s is %" PRIu64 ", which is 0 or makes its size wrap; the "
-                            "file is damaged", cursor->name, i, (int)tensor->name_bytes, tensor->name, dim);
+        if (dim == 0 || !kvg_mul_u64(*elements, dim, elements) || *elements > TENSOR_ELEMENTS_MAX) {
+            return kvg_fail(KVG_EFORMAT, "%s: dimension %u of tensor %.*s is %" PRIu64 ", which is 0 or makes it larger than any "
+                            "tensor is; the file is damaged", cursor->name, i, (int)tensor->name_bytes, tensor->name, dim);
         }
     }
     return KVG_OK;
@@ -348,10 +349,8 @@ static KvgStatus take_tensor(Cursor *cursor, GgufTensor *tensor, bool *known)
     KVG_TRY(take_u32(cursor, "the tensor list", &type));
     KVG_TRY(take(cursor, 8, "the tensor list", &offset));
     *known = type < sizeof tensor_types / sizeof tensor_types[0] && tensor_types[type].elements > 0;
-    if (*known && !kvg_mul_u64(kvg_ceil_div_u64(elements, tensor_types[type].elements), tensor_types[type].bytes,
-                               &tensor->bytes)) {
-        return kvg_fail(KVG_EFORMAT, "%s: the size of tensor %.*s wraps; the file is damaged", cursor->name,
-                        (int)tensor->name_bytes, tensor->name);
+    if (*known) {
+        tensor->bytes = kvg_ceil_div_u64(elements, tensor_types[type].elements) * tensor_types[type].bytes;
     }
     return KVG_OK;
 }
