@@ -1,0 +1,34 @@
+#!/bin/sh
+# README.md says what is so: its program compiles as C11 and C++17 and runs; its `kvgrid plan` outputs are what plan prints.
+#   readme.sh BUILD_DIR
+set -eu
+cd "$(dirname "$0")/../.."
+build=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+extract() { awk -v language="$1" -v first="$2" -v n="$3" -f tests/docs/extract.awk README.md; }
+
+extract c '^#include <kvgrid/kvgrid.h>' 1 > "$work/engine.c"
+[ -s "$work/engine.c" ] || { echo "README.md has no program"; exit 1; }
+libs="$build/libkvgrid.a $(pkg-config --libs jansson libxxhash) -lm -pthread"
+# shellcheck disable=SC2086 # flags are words
+"$CC" -std=c11 $FLAGS -Wall -Wextra -Werror -I"$build/include" "$work/engine.c" $libs -o "$work/as_c"
+# shellcheck disable=SC2086
+"$CXX" -std=c++17 $FLAGS -Wall -Wextra -Werror -I"$build/include" -x c++ "$work/engine.c" -x none $libs -o "$work/as_cxx"
+for program in as_c as_cxx; do
+    "$work/$program" tests/data/models/tinyllama-1.1b.json > "$work/output"
+    printf 'step 1: 8 rows kept\nstep 2: 1 rows kept\nstep 3: 1 rows kept\nstep 4: 1 rows kept\n' | diff - "$work/output"
+done
+
+plans=0
+while :; do
+    extract console '^\$ build/kvgrid plan ' $((plans + 1)) > "$work/block"
+    [ -s "$work/block" ] || break
+    # The command stands in the file as typed in a shell: words without quotes.
+    # shellcheck disable=SC2046
+    "$build"/kvgrid $(sed -n '1s/^\$ build\/kvgrid //p' "$work/block") > "$work/output" 2>&1 || true
+    sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: this plan is not what kvgrid plan prints"; exit 1; }
+    plans=$((plans + 1))
+done
+[ "$plans" -ge 3 ] || { echo "README.md shows $plans plans"; exit 1; }
+echo "the program runs as C11 and C++17; $plans plans are as printed"
