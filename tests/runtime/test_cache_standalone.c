@@ -90,6 +90,24 @@ START_TEST(test_a_whole_model_takes_rows_up_to_its_context)
 }
 END_TEST
 
+START_TEST(test_a_plan_of_the_callers_decides_the_layers)
+{
+    KvCache  *cache = NULL;
+    ModelPlan plan;
+
+    load("tinyllama-1.1b");
+    plan = config.plan;
+    plan.n_layer = 5;
+    plan.n_mtp = 0;
+    ck_assert_msg(kvg_kv_cache_new_planned(&dev, &config, &plan, 64, &cache) == KVG_OK, "%s", kvg_last_error());
+    ck_assert_uint_eq(kvg_store_row_bytes(cache->store, 0), 5 * (4 * 2 * 34 + 4 * 2 * 24));
+    ck_assert_ptr_nonnull(kvg_store_view(cache->store, 4));
+    append(cache, 3);
+    ck_assert_uint_eq(cache->pos, 3);
+    kvg_kv_cache_free(cache);
+}
+END_TEST
+
 START_TEST(test_stages_split_at_the_fence_and_each_layer_lives_on_one)
 {
     static const uint32_t fence[] = {0, 1, 20, 32};
@@ -243,6 +261,7 @@ int main(void)
     tcase_set_timeout(all, 60);
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, test_a_whole_model_takes_rows_up_to_its_context);
+    tcase_add_test(all, test_a_plan_of_the_callers_decides_the_layers);
     tcase_add_test(all, test_stages_split_at_the_fence_and_each_layer_lives_on_one);
     tcase_add_test(all, test_two_stages_hold_what_one_holds);
     tcase_add_test(all, test_heads_that_would_cut_a_block_are_refused);

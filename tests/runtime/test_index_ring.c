@@ -9,6 +9,7 @@ START_TEST(test_index_ring_exists_only_below_the_context)
     ck_assert_uint_eq(kvg_index_ring_rows_for(0, 1048576), 0);
     ck_assert_uint_eq(kvg_index_ring_rows_for(KVG_INDEX_RING_UNSET, 5120), 0);
     ck_assert_uint_eq(kvg_index_ring_rows_for(KVG_INDEX_RING_UNSET, 5121), 5120);
+    ck_assert_uint_eq(KVG_INDEX_RING_WORKING_ROWS, 5120);
     ck_assert_uint_eq(kvg_index_ring_rows_for(64, 64), 0);
     ck_assert_uint_eq(kvg_index_ring_rows_for(64, 65), 64);
     ck_assert_uint_eq(kvg_index_ring_rows_for(1000000, 16), 0);

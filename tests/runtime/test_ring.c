@@ -23,6 +23,8 @@ START_TEST(test_ring_rows_are_window_chunk_slack_and_alignment_capped_by_context
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ck_assert_uint_eq(kvg_swa_ring_rows(cases[i].window, cases[i].max_ctx), cases[i].rows);
     }
+    ck_assert_uint_eq(KVG_PRIME_CHUNK_MAX_TOKENS, 4096);
+    ck_assert_uint_eq(KVG_SWA_REWIND_SLACK_ROWS, 512);
 }
 END_TEST
 
