@@ -210,5 +210,8 @@ KvgStatus kvg_sequence_taint(KvgSequence *sequence)
 {
     KVG_TRY(check_open(sequence));
     sequence->taint_pending = !sequence->cache.tainted;
+    if (kvg_sequence_in_step(sequence) == 1) {
+        kvg_step_at(sequence->placement->grid->votes, sequence->last_step)->any_taint |= sequence->taint_pending;
+    }
     return KVG_OK;
 }

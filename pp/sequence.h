@@ -44,7 +44,8 @@ KVG_API KvgStatus kvg_sequence_rollback(KvgSequence *sequence, const KvgSnapshot
 /** ENOTSUP until K/V planes can be brought back from elsewhere. Reach: posted. */
 KVG_API KvgStatus kvg_sequence_restore(KvgSequence *sequence, uint64_t rows, uint64_t first_row);
 
-/** This rank found its rows not provably intact: the next step that names it is ETAINTED on every rank, and so is every later use but close.
+/** This rank found its rows not provably intact: the step it is in, or else the next that names it, is ETAINTED on every rank (a step that is
+ *  posted here already goes on without knowing), and so is every later use but close.
  *  Reach: local. */
 KVG_API KvgStatus kvg_sequence_taint(KvgSequence *sequence);
 
