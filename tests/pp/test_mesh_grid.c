@@ -1,0 +1,294 @@
+/* A grid of processes over the socket mesh: the same digests as in one process; a rank that dies or stops leaves the others whole. */
+#include "tests/support/fork_bootstrap.h"
+#include "tests/support/grid_life.h"
+
+#define RANKS  4
+#define STEPS  30
+#define BEFORE 12 /* steps before the victim dies */
+
+typedef struct Plan {
+    int      victim;   /* -1: nobody */
+    int      sign;     /* SIGKILL or SIGSTOP */
+    int      odd_knob; /* this rank alone has another policy; -1: none */
+    int      odd_tp;   /* this rank alone has tp 1; -1: none */
+    uint32_t timeout_ms, peer_ms;
+    char     expected[2][33];
+} Plan;
+
+enum { WORD_STOPPED = 1, WORD_ROWS = 8, WORD_DIGEST = 16 /* 4 a rank */ };
+
+typedef struct Rank {
+    TestGrid     one; /* of one rank: this process's */
+    KvgGrid     *grid;
+    KvgSequence *sequences[2];
+} Rank;
+
+static KvgStatus make_grid(ForkRank *self, const Plan *plan, KvgGrid **grid)
+{
+    KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
+    KvgPolicy      policy;
+    kvg_policy_default(&policy);
+    policy.timeout_ms = plan->timeout_ms;
+    policy.peer_ms = plan->peer_ms;
+    policy.swa_ring = self->bootstrap.rank == plan->odd_knob;
+    options.tp = self->bootstrap.rank == plan->odd_tp ? 1 : 2;
+    options.pp = 2;
+    options.policy = &policy;
+    return kvg_grid_create(&self->bootstrap, &options, grid);
+}
+
+static KvgStatus make_rank(Rank *rank)
+{
+    KvgPlaceOptions options = life_options(2, 2u << 20);
+    ModelConfig     config = test_model(4, 4, 64, 2048);
+    rank->one.ranks = 1;
+    KvgStatus status = kvg_place(rank->grid, &config, &options, &rank->one.placement[0]);
+    kvg_model_config_free(&config);
+    if (status == KVG_OK) status = kvg_batch_create(rank->one.placement[0], 2, &rank->one.batch[0]);
+    for (uint32_t q = 0; q < 2 && status == KVG_OK; q++) status = kvg_sequence_open(rank->one.placement[0], q + 1, 0, &rank->sequences[q]);
+    return status;
+}
+
+/* Step n of one rank, posted; the last stage says what to keep, now and then one says no. */
+static KvgStatus post_step(Rank *rank, int n, KvgStep **step)
+{
+    KvgCommit commit = KVG_COMMIT_INIT;
+    uint32_t  rows[] = {4, 1 + (uint32_t)n % 3}, keep[] = {1 + (uint32_t)n % 4, 1};
+    for (uint32_t slot = 0; slot < 2; slot++) kvg_batch_set(rank->one.batch[0], slot, rank->sequences[slot]);
+    KvgStatus status = kvg_step_begin(rank->one.batch[0], rows, step);
+    if (status != KVG_OK) return status;
+    grid_write(&rank->one, 0, *step, rank->sequences, 2, 0);
+    if (kvg_grid_stage(rank->grid) + 1 == kvg_grid_pp(rank->grid)) commit.accepted = keep;
+    commit.refuse = n % 10 == 9 && kvg_grid_rank(rank->grid) == n / 10 ? KVG_EIO : KVG_OK;
+    return kvg_step_post(*step, &commit);
+}
+
+static KvgStatus one_step(Rank *rank, int n)
+{
+    KvgStep  *step = NULL;
+    KvgStatus status = post_step(rank, n, &step);
+    return status == KVG_OK ? kvg_step_wait(step, NULL) : status;
+}
+
+static void free_rank(Rank *rank)
+{
+    kvg_batch_destroy(rank->one.batch[0]);
+    kvg_placement_destroy(rank->one.placement[0]);
+    kvg_grid_destroy(rank->grid);
+}
+
+/* ---- what a grid of one rank says: the reference */
+
+static void reference(char hex[2][33])
+{
+    Rank      rank = {0};
+    KvgPolicy policy;
+    KvInproc *hub;
+    KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
+    kvg_policy_default(&policy);
+    options.policy = &policy;
+    ck_assert_int_eq(kvg_inproc_create(1, &hub), KVG_OK);
+    ck_assert_int_eq(kvg_grid_create_inproc(hub, 1, &options, &rank.grid), KVG_OK);
+    ck_assert_int_eq(make_rank(&rank), KVG_OK);
+    for (int n = 0; n < STEPS; n++) {
+        if (n % 10 != 9) ck_assert_int_eq(one_step(&rank, n), KVG_OK); /* those that are refused on the grid leave nothing */
+    }
+    for (uint32_t q = 0; q < 2; q++) {
+        KvDigest digest;
+        ck_assert_int_eq(kvg_sequence_digest(rank.sequences[q], &digest), KVG_OK);
+        kvg_digest_hex(&digest, hex[q]);
+    }
+    free_rank(&rank);
+    kvg_inproc_destroy(hub);
+}
+
+/* ---- bodies of ranks: no ck_assert here */
+
+static int body_steps(ForkRank *self)
+{
+    const Plan *plan = self->argument;
+    Rank        rank = {0};
+    FORK_CHECK(make_grid(self, plan, &rank.grid) == KVG_OK);
+    FORK_CHECK(make_rank(&rank) == KVG_OK);
+    for (int n = 0; n < STEPS; n++) FORK_CHECK(one_step(&rank, n) == (n % 10 == 9 ? KVG_EREFUSED : KVG_OK));
+    for (uint32_t q = 0; q < 2; q++) {
+        KvDigest digest;
+        char     hex[33];
+        FORK_CHECK(kvg_sequence_digest(rank.sequences[q], &digest) == KVG_OK);
+        kvg_digest_hex(&digest, hex);
+        FORK_CHECK(strcmp(hex, plan->expected[q]) == 0);
+    }
+    free_rank(&rank);
+    FORK_CHECK(kvg_live_allocations() == 0);
+    return 0;
+}
+
+static int check_settled(ForkRank *self, Rank *rank, const int survivors[3])
+{
+    KvDigest digest;
+    KvgStep *step;
+    FORK_CHECK(kvg_grid_settle(rank->grid, survivors, 3) == KVG_OK);
+    FORK_CHECK(kvg_step_begin(rank->one.batch[0], (uint32_t[]){1, 1}, &step) == KVG_EPEER);
+    FORK_CHECK(kvg_sequence_digest(rank->sequences[0], &digest) == KVG_OK);
+    for (int i = 0; i < 4; i++) {
+        int word;
+        memcpy(&word, digest.bytes + 4 * i, sizeof word);
+        atomic_store(&self->shared->words[WORD_DIGEST + 4 * self->bootstrap.rank + i], word);
+    }
+    atomic_store(&self->shared->words[WORD_ROWS + self->bootstrap.rank], (int)life_info(rank->sequences[0]).rows + 1);
+    for (int i = 0; i < 3; i++) {
+        FORK_CHECK(fork_await(self->shared, WORD_ROWS + survivors[i], 1));
+        FORK_CHECK(atomic_load(&self->shared->words[WORD_ROWS + survivors[i]]) == (int)life_info(rank->sequences[0]).rows + 1);
+        for (int w = 0; w < 4; w++) {
+            FORK_CHECK(atomic_load(&self->shared->words[WORD_DIGEST + 4 * survivors[i] + w]) ==
+                       atomic_load(&self->shared->words[WORD_DIGEST + 4 * self->bootstrap.rank + w]));
+        }
+    }
+    FORK_CHECK(kvg_sequence_close(rank->sequences[0], NULL) == KVG_OK);
+    return 0;
+}
+
+/* The victim goes after it has begun a step, before it posts; the others find out, settle, agree and leave. */
+static int body_loss(ForkRank *self)
+{
+    const Plan *plan = self->argument;
+    int         survivors[3], count = 0;
+    double      limit = (plan->sign == SIGKILL ? plan->peer_ms : plan->timeout_ms) * 1e-3 + 1.0;
+    Rank        rank = {0};
+    for (int r = 0; r < RANKS; r++) {
+        if (r != plan->victim) survivors[count++] = r;
+    }
+    FORK_CHECK(make_grid(self, plan, &rank.grid) == KVG_OK);
+    FORK_CHECK(make_rank(&rank) == KVG_OK);
+    for (int n = 0; n < BEFORE; n++) FORK_CHECK(one_step(&rank, n) == (n % 10 == 9 ? KVG_EREFUSED : KVG_OK));
+    if (self->bootstrap.rank == plan->victim) {
+        atomic_store(&self->shared->words[WORD_STOPPED], 1);
+        kill(getpid(), plan->sign);
+        fork_sleep_ms(20000); /* of a stopped one: it is killed by the parent */
+        return 1;
+    }
+    KvgStep  *step = NULL;
+    double    before = fork_seconds();
+    KvgStatus status = post_step(&rank, BEFORE, &step);
+    if (status == KVG_OK) status = kvg_step_wait(step, NULL);
+    FORK_CHECK(status == KVG_EINDOUBT || (status == KVG_EPEER && plan->sign == SIGKILL));
+    FORK_CHECK(fork_seconds() - before <= limit);
+    if (plan->sign == SIGSTOP) FORK_CHECK(fork_seconds() - before >= plan->timeout_ms * 0.9e-3); /* silence is no loss before the deadline */
+    FORK_CHECK(kvg_step_begin(rank.one.batch[0], (uint32_t[]){1, 1}, &step) == KVG_EPEER);
+    int code = check_settled(self, &rank, survivors);
+    if (code != 0) return code;
+    free_rank(&rank);
+    FORK_CHECK(kvg_live_allocations() == 0);
+    return 0;
+}
+
+static int body_odd_knob(ForkRank *self)
+{
+    KvgGrid *grid = NULL;
+    FORK_CHECK(make_grid(self, self->argument, &grid) == KVG_ELAYOUT);
+    FORK_CHECK(grid == NULL);
+    FORK_CHECK(strstr(kvg_last_error(), "KVGRID_SWA_RING") != NULL);
+    FORK_CHECK(strstr(kvg_last_error(), "rank 0 and rank 2") != NULL);
+    FORK_CHECK(kvg_live_allocations() == 0);
+    return 0;
+}
+
+static int body_odd_tp(ForkRank *self)
+{
+    const Plan *plan = self->argument;
+    KvgGrid    *grid = NULL;
+    double      before = fork_seconds();
+    int         odd = self->bootstrap.rank == plan->odd_tp;
+    FORK_CHECK(make_grid(self, plan, &grid) == (odd ? KVG_EINVAL : KVG_EREFUSED)); /* 1 x 2 is no grid of 4: it says so, the others name it */
+    FORK_CHECK(strstr(kvg_last_error(), odd ? "4 were started" : "rank 1") != NULL);
+    FORK_CHECK(fork_seconds() - before < 2);
+    return 0;
+}
+
+static int body_absent(ForkRank *self)
+{
+    KvgGrid *grid = NULL;
+    double   before = fork_seconds();
+    if (self->bootstrap.rank == 3) return 0; /* B97: it never comes to the handshake */
+    FORK_CHECK(make_grid(self, self->argument, &grid) == KVG_EINDOUBT);
+    FORK_CHECK(fork_seconds() - before < 1.0 + 0.3);
+    return 0;
+}
+
+/* ---- the parent */
+
+#define PLAN { -1, 0, -1, -1, 5000, 1000, {"", ""} }
+
+static void run(ForkBody body, Plan *plan, int codes[RANKS])
+{
+    fork_ranks(RANKS, 15000, body, plan, codes);
+}
+
+START_TEST(test_processes_and_one_process_have_one_digest)
+{
+    Plan plan = PLAN;
+    int  codes[RANKS];
+    reference(plan.expected);
+    run(body_steps, &plan, codes);
+    for (int r = 0; r < RANKS; r++) ck_assert_int_eq(codes[r], 0);
+}
+END_TEST
+
+START_TEST(test_a_killed_rank_is_noticed_settled_without_and_left)
+{
+    for (int victim = 0; victim < RANKS; victim += 3) {
+        Plan plan = PLAN;
+        int  codes[RANKS];
+        plan.victim = victim;
+        plan.sign = SIGKILL;
+        run(body_loss, &plan, codes);
+        for (int r = 0; r < RANKS; r++) ck_assert_msg(codes[r] == (r == victim ? FORK_KILLED : 0), "victim %d: rank %d left with %d", victim, r, codes[r]);
+    }
+}
+END_TEST
+
+START_TEST(test_a_stopped_rank_leaves_doubt_at_the_deadline)
+{
+    Plan plan = PLAN;
+    int  codes[RANKS];
+    plan.victim = 1;
+    plan.sign = SIGSTOP;
+    plan.timeout_ms = 1000;
+    fork_ranks(RANKS, 6000, body_loss, &plan, codes);
+    for (int r = 0; r < RANKS; r++) ck_assert_msg(codes[r] == (r == 1 ? FORK_OVERDUE : 0), "rank %d left with %d", r, codes[r]);
+}
+END_TEST
+
+START_TEST(test_a_knob_that_differs_on_one_rank_is_named_on_all)
+{
+    Plan plan = PLAN;
+    int  codes[RANKS];
+    plan.odd_knob = 2;
+    run(body_odd_knob, &plan, codes);
+    for (int r = 0; r < RANKS; r++) ck_assert_int_eq(codes[r], 0);
+}
+END_TEST
+
+START_TEST(test_a_wrong_shape_on_one_rank_is_told_to_all)
+{
+    Plan plan = PLAN;
+    int  codes[RANKS];
+    plan.odd_tp = 1;
+    run(body_odd_tp, &plan, codes);
+    for (int r = 0; r < RANKS; r++) ck_assert_int_eq(codes[r], 0);
+}
+END_TEST
+
+START_TEST(test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline)
+{
+    Plan plan = PLAN;
+    int  codes[RANKS];
+    plan.timeout_ms = 300;
+    run(body_absent, &plan, codes);
+    for (int r = 0; r < RANKS; r++) ck_assert_int_eq(codes[r], 0);
+}
+END_TEST
+
+LIFE_MAIN("mesh_grid", test_processes_and_one_process_have_one_digest, test_a_killed_rank_is_noticed_settled_without_and_left,
+          test_a_stopped_rank_leaves_doubt_at_the_deadline, test_a_knob_that_differs_on_one_rank_is_named_on_all,
+          test_a_wrong_shape_on_one_rank_is_told_to_all, test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline)
