@@ -180,7 +180,7 @@ struct KvgStep {
     KvgVotes     *votes;
     uint32_t      batch_count;
     KvgBatch     *batch[KVG_STEP_BATCHES_MAX];     /* NULL once destroyed */
-    KvgPlacement *placement[KVG_STEP_BATCHES_MAX]; /* of each batch */
+    KvgPlacement *placement[KVG_STEP_BATCHES_MAX]; /* of each batch; NULL once destroyed */
     uint32_t      first[KVG_STEP_BATCHES_MAX];     /* its first place among the step's */
     uint32_t      slots;       /* places of all batches, one after the other */
     uint32_t      count;       /* entries */
@@ -192,7 +192,6 @@ struct KvgStep {
     uint64_t      running;     /* the digest of posted calls when it began */
     KvgStatus     local;       /* what this rank alone failed with: it will post "no" */
     char          local_why[256];
-    int           any_taint;   /* an entry is tainted on this rank */
     uint64_t      posted_ns;
     KvgOutcome    outcome;
     char          why[384]; /* the sentence of the outcome's status */
@@ -283,6 +282,8 @@ static inline KvgStep *kvg_step_at(KvgVotes *votes, uint64_t number)
 /* votes.c: made with the first placement, freed with the grid. */
 KvgStatus kvg_votes_create(KvgGrid *grid, uint32_t max_step_sequences, KvgVotes **votes);
 void      kvg_votes_free(KvgVotes *votes);
+/* A placement goes: no remembered step names it or its sequences any more. Undecided steps go on without them. */
+void      kvg_votes_forget(KvgVotes *votes, const KvgPlacement *placement);
 
 /* records.c: where records wait until their step is decided */
 KvgStatus kvg_records_create(KvgVotes *votes);

@@ -391,18 +391,13 @@ static KvgStatus create_votes(KvgPlacement *placement)
 {
     KvgGrid  *grid = placement->grid;
     KvgVotes *votes = NULL;
-    uint64_t  begun = 0;
 
     if (grid->placements != NULL) {
         return KVG_OK;
     }
-    if (grid->votes != NULL) {
-        begun = grid->votes->begun;
-        kvg_votes_free(grid->votes);
-        grid->votes = NULL;
-    }
     KVG_TRY(kvg_votes_create(grid, placement->options.max_step_sequences, &votes));
-    votes->begun = votes->decided = votes->released = begun;
+    votes->begun = votes->decided = votes->released = grid->votes != NULL ? grid->votes->begun : 0;
+    kvg_votes_free(grid->votes);
     grid->votes = votes;
     return KVG_OK;
 }

@@ -92,5 +92,6 @@ void kvg_placement_destroy(KvgPlacement *placement)
             break;
         }
     }
+    kvg_votes_forget(placement->grid->votes, placement);
     kvg_placement_free(placement);
 }

@@ -21,7 +21,10 @@ static void set_outcome(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
     step->outcome = (KvgOutcome){ .size = sizeof(KvgOutcome), .step = step->number, .kind = kind, .status = status, .rank = -1,
                                   .rank_b = -1, .field = "", .accepted = step->accepted, .replay = step->replay };
     for (uint32_t b = 0; b < step->batch_count; b++) {
-        KvgStats *stats = &step->placement[b]->stats;
+        KvgStats *stats = step->placement[b] != NULL ? &step->placement[b]->stats : NULL;
+        if (stats == NULL) {
+            continue;
+        }
         stats->steps++;
         stats->commits += kind == KVG_OUTCOME_PUBLISHED;
         stats->rollbacks += kind != KVG_OUTCOME_PUBLISHED;

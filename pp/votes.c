@@ -54,6 +54,21 @@ KvgStatus kvg_votes_create(KvgGrid *grid, uint32_t max_step_sequences, KvgVotes 
     return KVG_OK;
 }
 
+void kvg_votes_forget(KvgVotes *votes, const KvgPlacement *placement)
+{
+    for (uint32_t s = 0; s < votes->ring; s++) {
+        KvgStep *step = &votes->steps[s];
+        for (uint32_t i = 0; i < step->count; i++) {
+            if (step->entries[i].sequence != NULL && step->entries[i].sequence->placement == placement) {
+                step->entries[i].sequence = NULL;
+            }
+        }
+        for (uint32_t b = 0; b < step->batch_count; b++) {
+            step->placement[b] = step->placement[b] == placement ? NULL : step->placement[b];
+        }
+    }
+}
+
 void kvg_votes_free(KvgVotes *votes)
 {
     if (votes == NULL) {
