@@ -25,7 +25,7 @@ START_TEST(test_counts_return_to_nothing_when_the_last_sequence_closes)
     KvgLedger empty, after;
     kvg_placement_ledger(g.placement[0], &empty);
     for (uint32_t i = 0; i < 3; i++) ck_assert_int_eq(life_open(&g, s, i, i, 100 * i), KVG_OK);
-    for (int n = 0; n < 6; n++) ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){65, 100, 7}, 3, NULL, -1), KVG_OK);
+    for (int n = 0; n < 6; n++) ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){65, 100, 7, 0}, 3, NULL, -1), KVG_OK);
     for (int r = 0; r < g.ranks; r++) {
         KvgStats stats = life_stats(g.placement[r]);
         ck_assert_uint_gt(stats.content_bytes, 0);
@@ -262,7 +262,7 @@ START_TEST(test_inside_a_step_all_but_close_is_busy)
     open_windowed(&g, 3, 4u << 20);
     ck_assert_int_eq(life_open(&g, s, 0, 1, 0), KVG_OK);
     ck_assert_int_eq(life_open(&g, s, 1, 2, 0), KVG_OK);
-    ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){100, 100}, 2, NULL, -1), KVG_OK);
+    ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){100, 100, 0}, 2, NULL, -1), KVG_OK);
     for (int r = 0; r < g.ranks; r++) {
         steps[r] = grid_begin(&g, r, s[r], (uint32_t[8]){70, 70}, 2, 0);
         ck_assert_int_eq(life_info(s[r][0]).in_step, 1);
