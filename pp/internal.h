@@ -192,6 +192,7 @@ struct KvgStep {
     uint64_t      running;     /* the digest of posted calls when it began */
     KvgStatus     local;       /* what this rank alone failed with: it will post "no" */
     char          local_why[256];
+    int           any_taint;   /* an entry is tainted on this rank */
     uint64_t      posted_ns;
     KvgOutcome    outcome;
     char          why[384]; /* the sentence of the outcome's status */
