@@ -186,6 +186,7 @@ struct KvgStep {
     uint32_t      count;       /* entries */
     KvStepEntry  *entries;     /* [max_step_sequences] */
     uint32_t     *rows;        /* [max_step_sequences] by place: granted in the current pass */
+    uint64_t     *first_row;   /* [max_step_sequences] by place: absolute row of the current pass's first */
     uint8_t      *refusal;     /* [max_step_sequences] by place */
     uint32_t     *accepted;    /* [max_step_sequences] by place, of the outcome */
     uint32_t     *replay;      /* likewise */

@@ -11,11 +11,12 @@
 #include <xxhash.h>
 
 #include <kvgrid/head_shard.h>
+#include <kvgrid/index_ring.h>
 
 typedef struct PlaceHello { /* crosses the wire; 64-bit fields, so that they compare alike */
     uint64_t status, plan, n_layer, n_mtp, context;
     uint64_t format_k, format_v, format_latent, layout;
-    uint64_t max_sequences, max_step_sequences, ctx, prefill_chunk_max, spec_columns, fence, layer_bytes, granularity;
+    uint64_t max_sequences, max_step_sequences, ctx, prefill_chunk_max, spec_columns, with_mtp, fence, layer_bytes, granularity;
     uint64_t memory_bytes, memory_max_bytes; /* may differ */
 } PlaceHello;
 
@@ -35,6 +36,7 @@ static const KvItem place_items[] = {
     ITEM("ctx", ctx),
     ITEM("prefill_chunk_max", prefill_chunk_max),
     ITEM("spec_columns", spec_columns),
+    ITEM("with_mtp", with_mtp),
     ITEM("the fence (hash)", fence),
     ITEM("layer_bytes (hash)", layer_bytes),
     ITEM("the device's granularity", granularity),
@@ -49,14 +51,27 @@ typedef struct PlaceState {
 
 /* ---- this rank's own checks */
 
-static KvgStatus check_kinds(const ModelConfig *config)
+/* Layers that this placement holds: the trunk, and the MTP blocks when asked for. */
+static uint32_t held_layers(const ModelConfig *config, const KvgPlaceOptions *options)
 {
-    for (uint32_t il = 0; il < config->plan.n_layer; il++) {
-        KvStateKind kind = config->plan.layers[il].kind;
-        if (kind == KVG_STATE_LATENT || kind == KVG_STATE_RECURRENT) {
-            return kvg_fail(KVG_ENOTSUP, "layer %u of %s is %s: placements hold K/V layers so far; `kvgrid plan` sizes this model", il, config->name,
-                            kvg_state_kind_name(kind));
+    return config->plan.n_layer + (options->with_mtp ? config->plan.n_mtp : 0);
+}
+
+/* One step decides for all indexers at once, so their pools are alike. */
+static KvgStatus check_pools(const ModelConfig *config, const KvgPlaceOptions *options)
+{
+    uint32_t pool = 0;
+
+    for (uint32_t il = 0; il < held_layers(config, options); il++) {
+        const StatePlan *layer = &config->plan.layers[il];
+        if (layer->kind != KVG_STATE_LATENT || layer->u.latent.index_kind != KVG_INDEX_POOLED) {
+            continue;
         }
+        if (pool != 0 && layer->u.latent.index_pool != pool) {
+            return kvg_fail(KVG_ENOTSUP, "layer %u of %s pools %u rows a key and an earlier layer %u: one pool a model is served", il, config->name,
+                            layer->u.latent.index_pool, pool);
+        }
+        pool = layer->u.latent.index_pool;
     }
     return KVG_OK;
 }
@@ -79,10 +94,7 @@ static KvgStatus check_options(const KvgGrid *grid, const ModelConfig *config, c
         return kvg_fail(KVG_EINVAL, "max_step_sequences %u: records of this grid have room for %u, fixed by its first placement; place the larger first",
                         options->max_step_sequences, grid->votes->max_step_sequences);
     }
-    if (options->with_mtp && config->plan.n_mtp > 0) {
-        return kvg_fail(KVG_ENOTSUP, "MTP blocks are not served yet: place the trunk alone (with_mtp 0)");
-    }
-    return check_kinds(config);
+    return check_pools(config, options);
 }
 
 /* ---- copies of what the caller may free */
@@ -163,6 +175,16 @@ static uint64_t hash_array(const void *array, size_t bytes)
     return array != NULL ? XXH3_64bits(array, bytes) : 0;
 }
 
+static uint64_t hash_recurrent(const RecurrentPlan *recurrent)
+{
+    uint64_t hash = recurrent->conv_kernel;
+
+    for (uint32_t p = 0; p < recurrent->part_count; p++) {
+        hash += kvg_mix_term(p, recurrent->parts[p].heads, recurrent->parts[p].width, recurrent->parts[p].is_state);
+    }
+    return hash;
+}
+
 /* Field by field: a union's unused bytes are not part of the plan. */
 static uint64_t hash_plan(const ModelPlan *plan)
 {
@@ -176,6 +198,11 @@ static uint64_t hash_plan(const ModelPlan *plan)
             hash = kvg_mix64(kvg_mix_term(kv->kv_heads, kv->head_dim_k, kv->head_dim_v, kv->window) + hash + kv->format_class);
         } else if (layer->kind == KVG_STATE_SHARED) {
             hash = kvg_mix64(hash + layer->u.shared_source);
+        } else if (layer->kind == KVG_STATE_LATENT) {
+            const LatentKvPlan *latent = &layer->u.latent;
+            hash = kvg_mix64(kvg_mix_term(latent->width, latent->index_kind, latent->index_width, latent->index_pool) + hash + latent->kv_rank);
+        } else if (layer->kind == KVG_STATE_RECURRENT) {
+            hash = kvg_mix64(hash_recurrent(&layer->u.recurrent) + hash);
         }
     }
     return hash;
@@ -201,6 +228,7 @@ static void say(const KvgPlacement *placement, KvgStatus local, PlaceHello *hell
         .ctx = options->ctx,
         .prefill_chunk_max = options->prefill_chunk_max,
         .spec_columns = options->spec_columns,
+        .with_mtp = options->with_mtp != 0,
         .fence = hash_array(options->fence, ((size_t)placement->grid->pp + 1) * sizeof(uint32_t)),
         .layer_bytes = hash_array(options->layer_bytes, ((size_t)config->plan.n_layer + config->plan.n_mtp) * sizeof(uint64_t)),
         .granularity = placement->device.ops->granularity(placement->device.self),
@@ -264,6 +292,7 @@ KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *st
     options.prefill_chunk_max = asked->prefill_chunk_max;
     options.max_sequences = asked->max_sequences;
     options.spec_columns = asked->spec_columns;
+    options.with_mtp = asked->with_mtp;
     options.state_bytes = state_bytes;
     options.layer_bytes = asked->layer_bytes;
     options.fence = asked->fence;
@@ -300,33 +329,91 @@ static KvgStatus check_room(const KvgPlacement *placement)
 
     for (uint32_t c = 0; c < plan->class_count; c++) {
         if (plan->classes[c].units == 0) {
-            return kvg_fail(KVG_ENOMEM, "rank %d gives %llu bytes to sequence state: not even 64 rows of every class fit; raise memory_bytes there",
-                            plan->limiting_rank, (unsigned long long)placement->state_bytes[plan->limiting_rank >= 0 ? plan->limiting_rank : 0]);
+            return kvg_fail(KVG_ENOMEM, "rank %d gives %llu bytes to sequence state: not even 64 rows of every class fit beside the slots of %u "
+                            "sequences; raise memory_bytes there or lower max_sequences", plan->limiting_rank,
+                            (unsigned long long)placement->state_bytes[plan->limiting_rank >= 0 ? plan->limiting_rank : 0],
+                            placement->options.max_sequences);
+        }
+    }
+    for (int rank = 0; rank < placement->grid->ranks; rank++) {
+        uint64_t slots = plan->ranks[rank].slot_bytes * placement->options.max_sequences;
+        if (slots > placement->state_bytes[rank]) {
+            return kvg_fail(KVG_ENOMEM, "rank %d gives %llu bytes to sequence state: the slots of %u sequences take %llu; raise memory_bytes there or "
+                            "lower max_sequences", rank, (unsigned long long)placement->state_bytes[rank], placement->options.max_sequences,
+                            (unsigned long long)slots);
         }
     }
     return KVG_OK;
 }
 
-/* The layers of this rank that have K/V rows, their own or another's. */
+/* ---- the geometry of this rank's layers */
+
+static KvgStatus kv_geometry(const KvgPlacement *placement, uint32_t il, KvLayerGeometry *layer)
+{
+    const ModelPlan   *model = &placement->config.plan;
+    const KvGridPlan  *plan = &placement->plan;
+    int                shared = model->layers[il].kind == KVG_STATE_SHARED;
+    uint32_t           owner = shared ? model->layers[il].u.shared_source : il;
+    const KvCachePlan *kv = &model->layers[owner].u.kv;
+    HeadShard          shard;
+
+    KVG_TRY(kvg_head_shard(kv->kv_heads, placement->grid->tp, kvg_grid_tp_rank(placement->grid), &shard));
+    *layer = (KvLayerGeometry){ .layer = il, .class_index = plan->class_of_layer[il], .source = shared ? (int32_t)owner : -1, .kind = KVG_STATE_KV };
+    layer->head_first = shard.first;
+    layer->heads = shard.count;
+    layer->head_dim_k = kv->head_dim_k;
+    layer->head_dim_v = kv->head_dim_v;
+    layer->format_k = plan->format_k[owner];
+    layer->format_v = plan->format_v[owner];
+    return KVG_OK;
+}
+
+/* Latents are whole on every rank of the stage. */
+static KvgStatus latent_geometry(const KvgPlacement *placement, uint32_t il, KvLayerGeometry *layer)
+{
+    const LatentKvPlan *latent = &placement->config.plan.layers[il].u.latent;
+    KvFormat            format = placement->options.format_latent;
+
+    *layer = (KvLayerGeometry){ .layer = il, .class_index = placement->plan.class_of_layer[il], .source = -1, .kind = KVG_STATE_LATENT };
+    layer->latent = (KvLatentGeometry){ .width = latent->width, .kv_rank = latent->kv_rank, .index_kind = latent->index_kind,
+                                        .index_width = latent->index_width, .index_pool = latent->index_pool,
+                                        .format = format == KVG_POLICY ? KVG_F32 : format };
+    return KVG_OK;
+}
+
+/* Each part of a recurrent layer falls on the stage by its own heads; conv heads and state heads are numbered apart, over all parts. */
+static KvgStatus recurrent_geometry(const KvgPlacement *placement, uint32_t il, KvLayerGeometry *layer)
+{
+    const RecurrentPlan *recurrent = &placement->config.plan.layers[il].u.recurrent;
+    uint32_t             heads_before[2] = { 0, 0 };
+    HeadShard            shard;
+
+    *layer = (KvLayerGeometry){ .layer = il, .source = -1, .kind = KVG_STATE_RECURRENT };
+    layer->recurrent.conv_kernel = recurrent->conv_kernel;
+    layer->recurrent.part_count = recurrent->part_count;
+    for (uint32_t p = 0; p < recurrent->part_count; p++) {
+        const RecurrentPart *part = &recurrent->parts[p];
+        KVG_TRY(kvg_head_shard(part->heads, placement->grid->tp, kvg_grid_tp_rank(placement->grid), &shard));
+        layer->recurrent.parts[p] = (KvRecurrentPartView){ .is_state = part->is_state, .heads = shard.count, .head_first = shard.first,
+                                                           .head_index = heads_before[part->is_state] + shard.first, .width = part->width,
+                                                           .replicas = shard.replicas };
+        heads_before[part->is_state] += part->heads;
+    }
+    return KVG_OK;
+}
+
+/* The layers of this rank that keep state, their own or another's rows. */
 static KvgStatus fill_layers(const KvgPlacement *placement, KvLayerGeometry *layers, uint32_t *count)
 {
-    const ModelPlan  *model = &placement->config.plan;
-    const KvGridPlan *plan = &placement->plan;
-    HeadShard         shard;
-
     for (uint32_t il = placement->lo; il < placement->hi; il++) {
-        int                shared = model->layers[il].kind == KVG_STATE_SHARED;
-        uint32_t           owner = shared ? model->layers[il].u.shared_source : il;
-        const KvCachePlan *kv = &model->layers[owner].u.kv;
-        if (plan->class_of_layer[il] == UINT32_MAX) {
-            continue;
+        KvStateKind kind = placement->config.plan.layers[il].kind;
+        if (kind == KVG_STATE_RECURRENT) {
+            KVG_TRY(recurrent_geometry(placement, il, &layers[(*count)++]));
+        } else if (kind == KVG_STATE_LATENT) {
+            KVG_TRY(latent_geometry(placement, il, &layers[(*count)++]));
+        } else if (placement->plan.class_of_layer[il] != UINT32_MAX) {
+            KVG_TRY(kv_geometry(placement, il, &layers[(*count)++]));
         }
-        KVG_TRY(kvg_head_shard(kv->kv_heads, placement->grid->tp, kvg_grid_tp_rank(placement->grid), &shard));
-        layers[(*count)++] = (KvLayerGeometry){
-            .layer = il, .class_index = plan->class_of_layer[il], .source = shared ? (int32_t)owner : -1,
-            .head_first = (uint32_t)shard.first, .heads = (uint32_t)shard.count, .head_dim_k = kv->head_dim_k, .head_dim_v = kv->head_dim_v,
-            .format_k = plan->format_k[owner], .format_v = plan->format_v[owner],
-        };
     }
     return KVG_OK;
 }
@@ -337,10 +424,38 @@ static uint64_t seed_layout(const KvgPlacement *placement, const KvLayerGeometry
     uint64_t sum = placement->options.layout;
 
     for (uint32_t i = 0; i < count; i++) {
-        sum += kvg_mix_term(layers[i].layer, layers[i].class_index, (uint64_t)layers[i].heads << 32 | layers[i].head_dim_k,
-                            (uint64_t)layers[i].head_dim_v << 32 | (uint64_t)layers[i].format_k << 8 | layers[i].format_v);
+        const KvLayerGeometry *layer = &layers[i];
+        sum += kvg_mix_term(layer->layer, layer->class_index, layer->kind, 0);
+        if (layer->kind == KVG_STATE_KV) {
+            sum += kvg_mix_term(layer->layer, (uint64_t)layer->heads << 32 | layer->head_dim_k,
+                                (uint64_t)layer->head_dim_v << 32 | (uint64_t)layer->format_k << 8 | layer->format_v, 1);
+        } else if (layer->kind == KVG_STATE_LATENT) {
+            sum += kvg_mix_term(layer->layer, layer->latent.width, (uint64_t)layer->latent.index_width << 32 | layer->latent.index_pool,
+                                layer->latent.format);
+        }
+        for (uint32_t p = 0; layer->kind == KVG_STATE_RECURRENT && p < layer->recurrent.part_count; p++) {
+            sum += kvg_mix_term(layer->layer, p, layer->recurrent.parts[p].heads, layer->recurrent.parts[p].width);
+        }
     }
     return sum;
+}
+
+/* Facts of the whole model: decisions follow from them on every rank, also where no such layer stands. */
+static void fill_facts(const KvgPlacement *placement, KvStoreOptions *options)
+{
+    const ModelConfig *config = &placement->config;
+    int64_t            ring = placement->grid->policy.dsa_index_ring;
+    uint64_t           rows = ring < 0 ? KVG_INDEX_RING_WORKING_ROWS : (uint64_t)ring;
+
+    options->columns = placement->options.spec_columns;
+    options->index_ring_rows = rows < placement->plan.max_ctx ? rows : placement->plan.max_ctx;
+    for (uint32_t il = 0; il < held_layers(config, &placement->options); il++) {
+        const StatePlan *layer = &config->plan.layers[il];
+        options->has_recurrent |= layer->kind == KVG_STATE_RECURRENT;
+        if (layer->kind == KVG_STATE_LATENT && layer->u.latent.index_kind == KVG_INDEX_POOLED) {
+            options->index_pool = layer->u.latent.index_pool;
+        }
+    }
 }
 
 static KvgStatus create_store(KvgPlacement *placement, const uint32_t *units_max)
@@ -364,6 +479,7 @@ static KvgStatus create_store(KvgPlacement *placement, const uint32_t *units_max
     KvStoreOptions options = { .dev = &placement->device, .layout = placement->options.layout, .layers = layers, .layer_count = count,
                                .classes = classes, .class_count = plan->class_count, .slots = placement->options.max_sequences,
                                .max_ctx = plan->max_ctx, .n_layer = plan->n_layer + plan->n_mtp };
+    fill_facts(placement, &options);
     status = kvg_store_create(&options, &placement->store);
 out:
     kvg_free(memory);

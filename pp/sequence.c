@@ -201,9 +201,8 @@ KvgStatus kvg_sequence_fork(KvgSequence *sequence, uint64_t rows, uint64_t id, K
 
 KvgStatus kvg_sequence_restore(KvgSequence *sequence, uint64_t rows, uint64_t first_row)
 {
-    KVG_TRY(check_open(sequence));
-    return kvg_fail(KVG_ENOTSUP, "restoring rows [%llu, %llu) of sequence %llu from elsewhere is not served yet; recompute them",
-                    (unsigned long long)first_row, (unsigned long long)rows, (unsigned long long)sequence->id);
+    KVG_TRY(kvg_sequence_settle_last(sequence));
+    return posted(sequence, "restore", kvg_mix64(rows) + first_row, kvg_kv_cache_hydrate(&sequence->cache, rows, first_row));
 }
 
 KvgStatus kvg_sequence_taint(KvgSequence *sequence)

@@ -41,8 +41,15 @@ KVG_API void      kvg_snapshot_free(KvgSnapshot *snapshot);
 KVG_API int kvg_sequence_can_rollback(const KvgSequence *sequence, const KvgSnapshot *snapshot, uint64_t accept);
 /** Back to the snapshot plus `accept` of the rows written since. EINVAL, ELAPPED, ESTALE (another sequence's), ETAINTED, ECAPACITY. Reach: posted. */
 KVG_API KvgStatus kvg_sequence_rollback(KvgSequence *sequence, const KvgSnapshot *snapshot, uint64_t accept);
-/** ENOTSUP until K/V planes can be brought back from elsewhere. Reach: posted. */
+/** Brings rows back from elsewhere, in three moves: open the sequence with `rows` booked; on each rank write what its layers keep (local:
+ *  kvg_sequence_fill_kv, kvg_latent_restore_plane); then this call makes rows [0, rows) committed, in windowed classes from `first_row` on.
+ *  EBUSY the sequence is not fresh; ECAPACITY past what is booked; ELAPPED a window reaches below first_row, or the model has recurrent state, which
+ *  rows alone do not bring back. Reach: posted. */
 KVG_API KvgStatus kvg_sequence_restore(KvgSequence *sequence, uint64_t rows, uint64_t first_row);
+/** Encodes K/V rows [row, row+rows) of layer `il` into a fresh sequence's booked room; nothing is committed by it. `rows_in` is a KvgRows of step.h, one sequence's
+ *  tokens. EBUSY not fresh; ECAPACITY past what is booked; EINVAL. Reach: local. */
+struct KvgRows;
+KVG_API KvgStatus kvg_sequence_fill_kv(KvgSequence *sequence, uint32_t il, uint64_t row, uint32_t rows, const struct KvgRows *rows_in, KvgStream stream);
 
 /** This rank found its rows not provably intact: the step it is in, or else the next that names it, is ETAINTED on every rank (a step that is
  *  posted here already goes on without knowing), and so is every later use but close.
@@ -55,6 +62,7 @@ typedef struct KvgSequenceInfo {
     uint64_t rows;        /* committed, as decided here */
     uint64_t rows_staged; /* with the undecided step's */
     uint64_t rows_booked; /* rows that may be staged without booking more */
+    uint64_t replay;      /* of the committed rows: the next step has to begin with them (S8) */
     uint64_t generation;  /* raised by every step that names it */
     uint32_t slot;        /* its place in tables and lengths */
     int      tainted;

@@ -24,7 +24,7 @@ KvgStatus kvg_sequence_info(const KvgSequence *sequence, KvgSequenceInfo *info)
         booked = rows < booked ? rows : booked;
     }
     *info = (KvgSequenceInfo){ .size = sizeof *info, .id = sequence->id, .rows = cache->pos, .rows_staged = kvg_kv_cache_staged(cache),
-                               .rows_booked = booked < cache->max_ctx ? booked : cache->max_ctx, .generation = sequence->generation,
+                               .rows_booked = booked < cache->max_ctx ? booked : cache->max_ctx, .replay = kvg_kv_cache_replay(cache), .generation = sequence->generation,
                                .slot = cache->slot, .tainted = cache->tainted || sequence->taint_pending,
                                .in_step = kvg_sequence_in_step(sequence) };
     return KVG_OK;

@@ -7,6 +7,8 @@
 #ifndef KVG_STEP_H
 #define KVG_STEP_H
 
+#include <kvgrid/latent.h>
+#include <kvgrid/recurrent.h>
 #include <kvgrid/sequence.h>
 
 KVG_BEGIN_DECLS
@@ -25,10 +27,16 @@ KVG_API const int32_t *kvg_batch_slots(const KvgBatch *batch);
 /** Where layer `il`'s rows are; constant for the batch's life. NULL (last error set) if the layer is not on this rank. Reach: local. */
 KVG_API const KvPlaneView *kvg_plane_view(const KvgBatch *batch, uint32_t il);
 
+/** The same for a latent and for a recurrent layer. */
+KVG_API const KvLatentView    *kvg_latent_view(const KvgBatch *batch, uint32_t il);
+KVG_API const KvRecurrentView *kvg_recurrent_view(const KvgBatch *batch, uint32_t il);
+
 /** Plans a step of rows_per_slot[slot] rows for each place (0: not part of it; host memory, read before the call returns). Reach: posted.
  *  First decides every step up to m-W and the last step of each sequence it names, within the deadline. A sequence that cannot take part is left
  *  out, with the same code on every rank, and the step goes on with the rest: kvg_step_refusal. ECAPACITY pool or context, ENOFIT more than
  *  prefill_chunk_max rows of a windowed class, ETAINTED, EBUSY named twice or begun and unposted.
+ *  A sequence that owes a replay (KvgOutcome.replay): the first `replay` rows of its next step are the accepted tokens again, at their old positions; they
+ *  count in rows_per_slot, not in what is staged and accepted. Fewer rows than that is EINVAL, exactly that many stages nothing new.
  *  A failure of this rank alone (ENOMEM) is posted as its "no".
  *  The call itself fails, and no step is begun, with EINVAL, EBUSY (a step of this batch, or step m-W, is unposted here), EINDOUBT, EPEER, ELAYOUT. */
 KVG_API KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep **step);
@@ -39,6 +47,8 @@ KVG_API KvgStatus kvg_step_begin_joint(KvgBatch *const *batches, const uint32_t 
 KVG_API KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot);
 /** [slots] rows granted in the current pass; 0 where refused or not part of it. Host memory, valid until post. */
 KVG_API const uint32_t *kvg_step_rows(const KvgStep *step);
+/** [slots] absolute row (token position) of the first of them: committed rows less what is owed as a replay, in a step's first pass. Likewise. */
+KVG_API const uint64_t *kvg_step_first_rows(const KvgStep *step);
 /** KVG_OK if the place takes part in the current pass (or asked for nothing). */
 KVG_API KvgStatus kvg_step_refusal(const KvgStep *step, uint32_t slot);
 
@@ -56,6 +66,39 @@ typedef struct KvgRows {
 /** Encodes the current pass's rows of layer `il` into its planes, for all sequences of the batch. Reach: local.
  *  EINVAL the layer is not here, or shares another's planes and writes nothing; ESTALE no step of this batch is begun and unposted. */
 KVG_API KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream);
+
+/** Rows of a latent layer in the current pass: [tokens][width], and what its indexer gets, [tokens][index_width]. Tokens as in KvgRows. */
+typedef struct KvgLatentRows {
+    size_t          size;   /* set by KVG_LATENT_ROWS_INIT */
+    const void     *latent; /* device memory */
+    const void     *index;  /* per token: keys; pooled: state rows; NULL for a layer without an indexer */
+    KvFormat        dtype;  /* KVG_F32, KVG_F16 or KVG_BF16 */
+    int64_t         token_stride_latent, token_stride_index; /* elements; 0: packed */
+    const uint32_t *first_token;
+    KvPoolKeyFn     key;    /* pooled indexers: builds a key from a whole pool's rows as stored (host device) */
+    void           *user;   /* of key */
+} KvgLatentRows;
+#define KVG_LATENT_ROWS_INIT { sizeof(KvgLatentRows), NULL, NULL, KVG_F32, 0, 0, NULL, NULL, NULL }
+
+/** Writes the current pass of latent layer `il`: rows, keys, index rows, for all sequences of the batch, any number of rows. Reach: local.
+ *  EINVAL the layer is not here, or what its indexer needs is missing; ESTALE no step of this batch is begun and unposted. */
+KVG_API KvgStatus kvg_write_latent(KvgBatch *batch, uint32_t il, const KvgLatentRows *rows, KvgStream stream);
+
+/** What kvg_recurrent_update asks for one row: x [conv_channels] and u [state_elements] of this rank. `slot` is the batch's place, `row` the absolute row. */
+typedef void (*KvgRecurrentFillFn)(void *user, uint32_t il, uint32_t slot, uint64_t row, float *x, float *u);
+
+typedef struct KvgRecurrentRows {
+    size_t             size;    /* set by KVG_RECURRENT_ROWS_INIT */
+    KvgRecurrentFillFn fill;
+    void              *user;
+    float              decay;
+    float             *scratch; /* [conv_channels + state_elements] host memory, the caller's */
+} KvgRecurrentRows;
+#define KVG_RECURRENT_ROWS_INIT { sizeof(KvgRecurrentRows), NULL, NULL, 1.0f, NULL }
+
+/** Applies kvg_recurrent_token to every row of the current pass, from and into the columns that the view names: the reference for an engine's own kernel,
+ *  which reads kvg_recurrent_view instead. Host device only (ENOTSUP elsewhere). Errors as kvg_write_latent. Reach: local. */
+KVG_API KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream);
 
 typedef struct KvgCommit {
     size_t          size;        /* set by KVG_COMMIT_INIT */
@@ -83,7 +126,7 @@ typedef struct KvgOutcome {
     KvgStatus       reason;   /* the refusing rank's code */
     const char     *field;    /* "targets", ...: what they disagree about; "" otherwise */
     const uint32_t *accepted; /* [slots] rows kept; 0 everywhere unless published */
-    const uint32_t *replay;   /* [slots] rows owed again at the head of the next step (recurrent layers); 0 for K/V */
+    const uint32_t *replay;   /* [slots] rows owed again at the head of the next step (recurrent layers, pooled indexers) */
 } KvgOutcome; /* arrays belong to the step: valid until W more steps have been begun */
 
 /** *done = 1 when the step is decided here; then `outcome` (may be NULL) is filled and the return value is its status. Never blocks. */

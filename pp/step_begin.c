@@ -112,7 +112,7 @@ static KvgStatus check_chunk(const KvgPlacement *placement, uint64_t staged)
 }
 
 /* Stages `rows` rows. Refusals follow from agreed state; a failure of this rank alone is counted like everywhere and voted. */
-static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint64_t staged_before, uint32_t rows)
+static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint32_t place, uint64_t staged_before, uint32_t rows)
 {
     KvgPlacement *placement = sequence->placement;
     KvCache      *cache = &sequence->cache;
@@ -129,6 +129,7 @@ static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint64_t staged_bef
         status = KVG_OK;
     }
     KVG_TRY(status);
+    step->first_row[place] = kvg_kv_cache_pass_row(cache);
     placement->stats.grows += sequence->counted_growth && kvg_store_end(placement->store, 0, cache->slot) > had;
     sequence->counted_growth = 1;
     return KVG_OK;
@@ -138,6 +139,7 @@ static KvgStatus open_entry(KvgStep *step, KvgSequence *sequence, uint32_t slot,
 {
     KvStepEntry *entry = &step->entries[step->count];
     KvCache     *cache = &sequence->cache;
+    uint32_t     owed; /* rows of a replay: repeated, not staged */
     KvgStatus    status;
 
     if (kvg_sequence_in_step(sequence) != 0 || sequence->named_in == step->number) {
@@ -145,13 +147,14 @@ static KvgStatus open_entry(KvgStep *step, KvgSequence *sequence, uint32_t slot,
                         (unsigned long long)sequence->id);
     }
     KVG_TRY(kvg_kv_cache_begin(cache));
-    status = stage(step, sequence, 0, rows);
+    owed = kvg_kv_cache_replay(cache);
+    status = stage(step, sequence, slot, 0, rows);
     if (status != KVG_OK) {
         kvg_kv_cache_refuse(cache); /* nothing was staged: the transaction ends as if it had not begun */
         return status;
     }
     *entry = (KvStepEntry){ .sequence = sequence, .id = kvg_placement_id(sequence->placement, sequence->id), .generation = ++sequence->generation,
-                            .base_rows = cache->pos, .staged = rows, .slot = slot };
+                            .base_rows = cache->pos, .staged = rows - owed, .slot = slot };
     sequence->last_step = step->number;
     sequence->named_in = step->number;
     sequence->entry = step->count++;
@@ -309,7 +312,7 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
             continue;
         }
         status = rows > UINT32_MAX - entry->staged ? kvg_fail(KVG_EOVERFLOW, "more than 2^32 rows in one step") :
-                                                     stage(step, entry->sequence, entry->staged, rows);
+                                                     stage(step, entry->sequence, entry->slot, entry->staged, rows);
         if (status != KVG_OK) {
             refuse(step, entry->slot, entry->sequence->placement, status);
             continue;
@@ -324,6 +327,11 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
 const uint32_t *kvg_step_rows(const KvgStep *step)
 {
     return step->rows;
+}
+
+const uint64_t *kvg_step_first_rows(const KvgStep *step)
+{
+    return step->first_row;
 }
 
 KvgStatus kvg_step_refusal(const KvgStep *step, uint32_t slot)

@@ -46,7 +46,7 @@ void kvg_step_publish(KvgStep *step, const uint16_t *stored)
         KVG_ASSERT(rows <= entry->staged);
         step->accepted[entry->slot] = rows;
         if (entry->sequence != NULL) {
-            kvg_kv_cache_finalize(&entry->sequence->cache, rows);
+            step->replay[entry->slot] = kvg_kv_cache_finalize(&entry->sequence->cache, rows);
         }
     }
     step->why[0] = '\0';
@@ -60,6 +60,7 @@ static void undo_staged(KvgStep *step)
         step->accepted[entry->slot] = 0;
         if (entry->sequence != NULL) {
             kvg_kv_cache_refuse(&entry->sequence->cache);
+            step->replay[entry->slot] = kvg_kv_cache_replay(&entry->sequence->cache); /* owed before, owed still */
         }
     }
 }

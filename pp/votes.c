@@ -15,6 +15,8 @@ static KvgStatus create_step(KvgVotes *votes, KvgStep *step)
     step->accepted = memory;
     KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
     step->replay = memory;
+    KVG_TRY(kvg_calloc(most, sizeof(uint64_t), "steps", &memory));
+    step->first_row = memory;
     KVG_TRY(kvg_calloc(most, 1, "steps", &memory));
     step->refusal = memory;
     return KVG_OK;
@@ -83,6 +85,7 @@ void kvg_votes_free(KvgVotes *votes)
         kvg_free(step->rows);
         kvg_free(step->accepted);
         kvg_free(step->replay);
+        kvg_free(step->first_row);
         kvg_free(step->refusal);
     }
     kvg_free(votes->steps);
