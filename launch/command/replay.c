@@ -104,12 +104,25 @@ static KvgStatus check_ranks(const ReplayOptions *options, const ReplayLaunch *l
                     options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks);
 }
 
+static KvgStatus check_kinds(const ModelConfig *config)
+{
+    for (uint32_t il = 0; il < config->plan.n_layer; il++) {
+        KvStateKind kind = config->plan.layers[il].kind;
+        if (kind == KVG_STATE_LATENT || kind == KVG_STATE_RECURRENT) {
+            return kvg_fail(KVG_ENOTSUP, "layer %u of %s is %s, which replay does not generate yet; `kvgrid plan` sizes this model", il, config->name,
+                            kvg_state_kind_name(kind));
+        }
+    }
+    return KVG_OK;
+}
+
 static KvgStatus load_input(const ReplayOptions *options, ReplayLaunch *launch, ReplayInput *input)
 {
     KVG_TRY(check_ranks(options, launch));
     KVG_TRY(resolve_policy(options, &input->policy));
     launch->timeout_ms = input->policy.timeout_ms;
     KVG_TRY(kvg_model_config_load(options->model, &input->config));
+    KVG_TRY(check_kinds(&input->config));
     KVG_TRY(load_requests(options, input));
     return choose_memory(options, launch, input);
 }

@@ -153,8 +153,8 @@ START_TEST(test_unequal_memory_agrees_on_the_least_and_names_the_limiting_rank)
             const KvGridPlan *plan = kvg_placement_plan(g.placement[r]);
             ck_assert_int_eq(plan->limiting_rank, small);
             ck_assert_uint_eq(plan->classes[0].units, units); /* every id at or past it is no chunk anywhere (B49) */
-            /* rows fit into memory_bytes; tables (32 entries and a base a slot) and two lengths come on top */
-            ck_assert_uint_le(life_stats(g.placement[r]).taken_bytes, options[r].memory_bytes + 4 * (32 + 1 + 2) * 4);
+            /* rows fit into memory_bytes; tables (32 entries and a base a slot), two lengths and four words of slot state come on top */
+            ck_assert_uint_le(life_stats(g.placement[r]).taken_bytes, options[r].memory_bytes + 4 * (32 + 1 + 2 + 4) * 4);
         }
         life_agree(&g);
         grid_close(&g);
@@ -241,7 +241,7 @@ START_TEST(test_heads_that_do_not_divide_are_refused_and_what_works_is_listed)
 }
 END_TEST
 
-START_TEST(test_state_kinds_that_are_not_served_are_named)
+START_TEST(test_too_little_memory_for_rows_or_slots_is_named)
 {
     static const char *const files[] = {"glm-5.3-flash.json", "qwen3-next-80b-a3b.json", "deepseek-v3.2.json"};
     int tried = 0;
@@ -256,8 +256,8 @@ START_TEST(test_state_kinds_that_are_not_served_are_named)
         char            why[384];
         connect_grid(&g, 1, 1);
         g.config = model_file(files[i]);
-        ck_assert_int_eq(place_all(&g, &g.config, &options, why), KVG_ENOTSUP);
-        ck_assert_msg(strstr(why, "layer") != NULL, "%s", why);
+        ck_assert_int_eq(place_all(&g, &g.config, &options, why), KVG_ENOMEM);
+        ck_assert_msg(strstr(why, "raise memory_bytes") != NULL, "%s", why);
         grid_close(&g);
         tried++;
     }
@@ -433,5 +433,5 @@ END_TEST
 LIFE_MAIN("place", test_a_differing_item_is_named_with_both_ranks, test_one_rank_that_cannot_take_part_is_named_by_the_others,
           test_unequal_memory_agrees_on_the_least_and_names_the_limiting_rank, test_a_given_fence_is_kept_and_a_wrong_one_refused,
           test_more_ranks_than_heads_hold_replicas_that_must_be_equal, test_heads_that_do_not_divide_are_refused_and_what_works_is_listed,
-          test_state_kinds_that_are_not_served_are_named, test_layers_that_share_planes_write_nothing_and_read_their_source,
+          test_too_little_memory_for_rows_or_slots_is_named, test_layers_that_share_planes_write_nothing_and_read_their_source,
           test_every_acquisition_may_fail_and_nothing_leaks, test_shapes_that_do_not_fit_the_ranks)
