@@ -259,14 +259,14 @@ static KvgStatus stage(KvCache *cache, uint32_t pass_rows, uint32_t rows, KvgStr
 /* The first pass of a sequence that owes a replay: `replay` of its rows are committed and stand below. */
 static KvgStatus append_replay(KvCache *cache, uint32_t rows, uint32_t replay, KvgStream stream)
 {
+    if (!cache->classes[0].active) {
+        return kvg_fail(KVG_ESTALE, "a pass in slot %u, where no step is open; begin one", cache->slot);
+    }
     if (rows < replay) {
         return kvg_fail(KVG_EINVAL, "a pass of %u rows in slot %u, which owes a replay of %u: begin with all that is owed", rows, cache->slot,
                         replay);
     }
     if (rows > replay) return stage(cache, rows, rows - replay, stream);
-    if (!cache->classes[0].active) {
-        return kvg_fail(KVG_ESTALE, "a pass in slot %u, where no step is open; begin one", cache->slot);
-    }
     cache->pass_row = cache->held.at;
     kvg_cache_slot_pass(cache, rows);
     return KVG_OK;

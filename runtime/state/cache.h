@@ -12,6 +12,7 @@
 #define KVG_CACHE_H
 
 #include <kvgrid/digest.h>
+#include <kvgrid/latent_snapshot.h>
 #include <kvgrid/model.h>
 #include <kvgrid/transaction.h>
 
@@ -29,7 +30,7 @@ typedef struct KvCacheCuts {
     } at[KVG_CACHE_CUTS_MAX];
 } KvCacheCuts;
 
-typedef struct KvCache {
+struct KvCache {
     KvStore        *store;
     uint32_t        slot;
     uint32_t        class_count;
@@ -46,7 +47,7 @@ typedef struct KvCache {
     TpKvTransaction tx[KVG_CLASSES_MAX];
     TpKvState       classes[KVG_CLASSES_MAX]; /* capacity is max_ctx: what is not booked yet, append books */
     KvCacheCuts     cuts;
-} KvCache;
+};
 
 /* What a cache can be taken back to: lengths, and a copy of the slot state on this rank. Its device outlives it; its store need not. */
 typedef struct KvCacheSnapshot {

@@ -344,6 +344,14 @@ const KvLatentView *kvg_store_latent_view(const KvStore *store, uint32_t layer)
     return found != NULL && found->kind == KVG_STATE_LATENT ? &found->latent : NULL;
 }
 
+uint32_t kvg_store_latent_class(const KvStore *store, uint32_t layer)
+{
+    const StoreLayer *found = kvg_store_find_layer(store, layer);
+
+    KVG_ASSERT(found != NULL && found->kind == KVG_STATE_LATENT);
+    return found->class_index;
+}
+
 const KvRecurrentView *kvg_store_recurrent_view(const KvStore *store, uint32_t layer)
 {
     const StoreLayer *found = kvg_store_find_layer(store, layer);

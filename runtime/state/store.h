@@ -94,6 +94,7 @@ const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer);
 /* The same for latent and recurrent layers. */
 const KvLatentView    *kvg_store_latent_view(const KvStore *store, uint32_t layer);
 const KvRecurrentView *kvg_store_recurrent_view(const KvStore *store, uint32_t layer);
+uint32_t               kvg_store_latent_class(const KvStore *store, uint32_t layer); /* of a latent layer here */
 KvLayout               kvg_store_layout(const KvStore *store);
 KvDev                 *kvg_store_dev(const KvStore *store);
 /* The model's facts as the store keeps them: 0 where the model has no such layers; a ring is whole pools, or max_ctx. */
