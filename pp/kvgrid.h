@@ -25,6 +25,7 @@
 #include <kvgrid/mesh.h>
 #include <kvgrid/view.h>
 #include <kvgrid/latent.h>
+#include <kvgrid/latent_snapshot.h>
 #include <kvgrid/recurrent.h>
 #include <kvgrid/taps.h>
 #include <kvgrid/digest.h>
