@@ -216,7 +216,7 @@ static KvgStep *take_place(KvgVotes *votes, const Asked *asked)
 static KvgStatus flush(KvgStep *step)
 {
     for (uint32_t b = 0; b < step->batch_count; b++) {
-        KvgStatus status = kvg_store_flush(step->placement[b]->store, NULL);
+        KvgStatus status = step->placement[b] != NULL ? kvg_store_flush(step->placement[b]->store, NULL) : KVG_OK;
         if (status != KVG_OK) {
             fail_here(step, status);
         }

@@ -20,7 +20,9 @@ static uint64_t layout_digest(const KvgStep *step)
     uint64_t sum = 0;
 
     for (uint32_t b = 0; b < step->batch_count; b++) {
-        sum += kvg_mix_term(b, step->placement[b]->number, 0, step->placement[b]->layout_seed);
+        if (step->placement[b] != NULL) { /* else destroyed since the step began */
+            sum += kvg_mix_term(b, step->placement[b]->number, 0, step->placement[b]->layout_seed);
+        }
     }
     for (uint32_t i = 0; i < step->count; i++) {
         if (step->entries[i].sequence != NULL) {

@@ -263,5 +263,58 @@ START_TEST(test_one_rank_may_run_ahead_by_W_steps)
 }
 END_TEST
 
+START_TEST(test_a_placement_that_goes_leaves_its_undecided_steps_to_the_grid)
+{
+    for (int posted = 0; posted <= 1; posted++) {
+        TestGrid        g;
+        KvgPlaceOptions options = life_options(4, 2u << 20);
+        KvgPolicy       policy = life_policy(1);
+        LifeSequences   s, t;
+        KvgPlacement   *second[TEST_RANKS_MAX];
+        KvgBatch       *batch[TEST_RANKS_MAX];
+        KvgStep        *steps[TEST_RANKS_MAX], *joint[TEST_RANKS_MAX];
+        KvgSetup       *setups[TEST_RANKS_MAX] = {0};
+        grid_open(&g, 1, 2, (uint32_t[]){4, 4, 64}, &options, &policy, 2);
+        for (int r = 0; r < 2; r++) {
+            ck_assert_msg(kvg_place_start(g.grid[r], &g.config, &options, &second[r], &setups[r]) == KVG_OK, "%s", kvg_last_error());
+        }
+        ck_assert_msg(grid_finish(&g, setups, NULL) == KVG_OK, "%s", kvg_last_error());
+        for (int r = 0; r < 2; r++) {
+            ck_assert_int_eq(kvg_batch_create(second[r], 2, &batch[r]), KVG_OK);
+            ck_assert_int_eq(kvg_sequence_open(g.placement[r], 1, 0, &s[r][0]), KVG_OK);
+            ck_assert_int_eq(kvg_sequence_open(second[r], 1, 0, &t[r][0]), KVG_OK);
+            ck_assert_int_eq(kvg_batch_set(g.batch[r], 0, s[r][0]), KVG_OK);
+            ck_assert_int_eq(kvg_batch_set(batch[r], 0, t[r][0]), KVG_OK);
+        }
+        for (int n = 0; n < 3; n++) { /* the second's sequence is named by several steps */
+            for (int r = 0; r < 2; r++) {
+                ck_assert_int_eq(kvg_step_begin(batch[r], (uint32_t[]){5, 0}, &steps[r]), KVG_OK);
+                grid_post(&g, r, steps[r], NULL, KVG_OK);
+            }
+            ck_assert_int_eq(grid_decide(&g, steps, NULL), KVG_OK);
+        }
+        for (int r = 0; r < 2; r++) {
+            const uint32_t *rows[] = {(uint32_t[]){3, 0}, (uint32_t[]){4, 0}};
+            KvgBatch       *both[] = {g.batch[r], batch[r]};
+            ck_assert_msg(kvg_step_begin_joint(both, rows, 2, &joint[r]) == KVG_OK, "%s", kvg_last_error());
+            if (posted) grid_post(&g, r, joint[r], NULL, KVG_OK);
+        }
+        for (int r = 0; r < 2; r++) {
+            kvg_batch_destroy(batch[r]);
+            kvg_placement_destroy(second[r]);
+            if (!posted) {
+                ck_assert_int_eq(kvg_step_extend(joint[r], (uint32_t[]){1, 0, 1, 0}), KVG_OK); /* another pass of what is left */
+                grid_post(&g, r, joint[r], NULL, KVG_OK);
+            }
+        }
+        ck_assert_int_eq(grid_decide(&g, joint, NULL), KVG_OK);
+        for (int r = 0; r < 2; r++) ck_assert_uint_eq(life_info(s[r][0]).rows, posted ? 3 : 4);
+        for (int n = 0; n < 12; n++) ck_assert_int_eq(life_grow(&g, s, 0, 1), KVG_OK);
+        grid_close(&g);
+    }
+}
+END_TEST
+
 LIFE_MAIN("flight", test_random_schedules_keep_every_count_and_refusal_alike, test_units_behind_a_window_come_free_at_the_agreed_begin,
-          test_steps_over_disjoint_sequences_are_decided_in_any_order, test_one_rank_may_run_ahead_by_W_steps)
+          test_steps_over_disjoint_sequences_are_decided_in_any_order, test_one_rank_may_run_ahead_by_W_steps,
+          test_a_placement_that_goes_leaves_its_undecided_steps_to_the_grid)
