@@ -1,29 +1,68 @@
 /* The digest of a sequence over all ranks: each gives its leaves, each forms the same digest. */
 #include "pp/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct DigestState {
     KvgSequence *sequence;
     KvDigest    *digest;
     KvLeaf      *leaves; /* of all ranks */
+    KvgStatus    local;
+    char         local_why[256];
 } DigestState;
 
+/* What a rank sends: its status, then its leaves if that is OK. */
+typedef struct DigestHello { /* crosses the wire */
+    uint64_t status;
+    KvLeaf   leaves[];
+} DigestHello;
+
+/* A rank that has no leaves to give says so, instead of leaving the others waiting. */
 static KvgStatus phase_leaves(KvgSetup *setup)
 {
     DigestState *state = setup->state;
-    KvgSequence *sequence = state->sequence;
-    size_t       count = kvg_kv_cache_leaf_count(&sequence->cache);
-    void        *leaves = NULL;
+    KvCache     *cache = &state->sequence->cache;
+    size_t       count = kvg_kv_cache_leaf_count(cache);
+    DigestHello  failed = { 0 }, *hello = &failed;
+    void        *memory = NULL;
     KvgStatus    status;
 
-    KVG_TRY(kvg_calloc(count, sizeof(KvLeaf), "leaves", &leaves));
-    status = kvg_kv_cache_leaves(&sequence->cache, leaves);
-    if (status == KVG_OK) {
-        status = kvg_setup_gather(setup, leaves, count * sizeof(KvLeaf));
+    state->local = kvg_calloc(1, sizeof *hello + count * sizeof(KvLeaf), "leaves", &memory);
+    if (state->local == KVG_OK) {
+        hello = memory;
+        state->local = kvg_kv_cache_leaves(cache, hello->leaves);
     }
-    kvg_free(leaves);
+    if (state->local != KVG_OK) {
+        snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());
+        count = 0;
+    }
+    hello->status = (uint64_t)state->local;
+    status = kvg_setup_gather(setup, hello, sizeof *hello + count * sizeof(KvLeaf));
+    kvg_free(memory);
     return status;
+}
+
+static KvgStatus check_hellos(const KvgSetup *setup, size_t *count)
+{
+    const DigestState *state = setup->state;
+
+    if (state->local != KVG_OK) {
+        return kvg_fail(state->local, "%s", state->local_why);
+    }
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        const DigestHello *hello = setup->gather.body[rank];
+        if (hello == NULL) {
+            continue; /* left out by a settle */
+        }
+        if (setup->gather.bytes[rank] < sizeof *hello || hello->status != KVG_OK) {
+            return kvg_fail(KVG_EREFUSED, "no digest of sequence %llu: rank %d answers %s; its own message says why",
+                            (unsigned long long)state->sequence->id, rank,
+                            setup->gather.bytes[rank] < sizeof *hello ? "nothing" : kvg_status_name((KvgStatus)hello->status));
+        }
+        *count += (setup->gather.bytes[rank] - sizeof *hello) / sizeof(KvLeaf);
+    }
+    return KVG_OK;
 }
 
 static KvgStatus phase_combine(KvgSetup *setup)
@@ -33,15 +72,14 @@ static KvgStatus phase_combine(KvgSetup *setup)
     void        *leaves = NULL;
     KvDigest     digest;
 
-    for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        count += setup->gather.bytes[rank] / sizeof(KvLeaf);
-    }
+    KVG_TRY(check_hellos(setup, &count));
     KVG_TRY(kvg_calloc(count, sizeof(KvLeaf), "leaves", &leaves));
     state->leaves = leaves;
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        size_t here = setup->gather.bytes[rank] / sizeof(KvLeaf);
+        const DigestHello *hello = setup->gather.body[rank];
+        size_t             here = hello == NULL ? 0 : (setup->gather.bytes[rank] - sizeof *hello) / sizeof(KvLeaf);
         if (here > 0) {
-            memcpy(&state->leaves[at], setup->gather.body[rank], here * sizeof(KvLeaf));
+            memcpy(&state->leaves[at], hello->leaves, here * sizeof(KvLeaf));
         }
         at += here;
     }

@@ -211,6 +211,10 @@ struct KvgSequence {
     int           taint_pending; /* this rank alone knows yet */
     uint64_t      named_in;      /* the begin that last named it: finds sequences named twice */
     int           counted_growth; /* booked at open: growth counts from then on */
+    DflashTapSink *dflash;       /* the caller's, or NULL */
+    HcTapSink    *hc;
+    float        *logits;        /* of the last row, ours; NULL: none parked */
+    uint32_t      logits_count;
 };
 
 /* The steps of a grid: at most W undecided, 2W remembered. */
@@ -327,12 +331,17 @@ void kvg_steps_advance(KvgVotes *votes);
 KvgStatus kvg_sequence_await_last(KvgSequence *sequence);
 /* The sequence may be named by a posted call now: as await_last, then what fell behind is freed, at a moment that all ranks share. */
 KvgStatus kvg_sequence_settle_last(KvgSequence *sequence);
+/* Mixes a posted call into the running digest and gives its answer, the same on every rank. */
+KvgStatus kvg_sequence_posted(KvgSequence *sequence, const char *call, uint64_t value, KvgStatus status);
 void      kvg_sequence_drop(KvgSequence *sequence, KvgStream stream);
 /* An id as digests see it: two placements of a grid may use the same. */
 static inline uint64_t kvg_placement_id(const KvgPlacement *placement, uint64_t id)
 {
     return placement->number == 0 ? id : id ^ kvg_mix64(placement->number);
 }
+/* attach.c: forgets what was derived from rows that are no longer the sequence's last. */
+void      kvg_sequence_forget_logits(KvgSequence *sequence);
+void      kvg_sequence_drop_attached(KvgSequence *sequence);
 /* Its last step is begun here and not posted: 1; posted and undecided: 2; else 0. */
 int       kvg_sequence_in_step(const KvgSequence *sequence);
 

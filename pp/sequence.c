@@ -86,6 +86,7 @@ void kvg_sequence_drop(KvgSequence *sequence, KvgStream stream)
     } else if (sequence->last_step != 0 && kvg_step_at(placement->grid->votes, sequence->last_step)->number == sequence->last_step) {
         kvg_step_at(placement->grid->votes, sequence->last_step)->entries[sequence->entry].sequence = NULL; /* nothing is left to free behind it */
     }
+    kvg_sequence_drop_attached(sequence);
     kvg_kv_cache_close(&sequence->cache, stream);
     sequence->open = 0;
     placement->free_slots[placement->free_count++] = sequence->cache.slot;
@@ -136,10 +137,16 @@ KvgStatus kvg_sequence_close(KvgSequence *sequence, KvgStream stream)
 
 /* ---- booking, cutting, giving back */
 
-static KvgStatus posted(KvgSequence *sequence, const char *call, uint64_t value, KvgStatus status)
+/* A failure of this rank alone is no answer of the call, which is the same on every rank: rows that want memory are asked for again by the
+ * next step, which votes no if they still cannot be had; a copy that the device failed has left rows that are not provably intact. */
+KvgStatus kvg_sequence_posted(KvgSequence *sequence, const char *call, uint64_t value, KvgStatus status)
 {
+    if (status == KVG_EDEVICE) {
+        sequence->taint_pending = 1;
+    }
+    kvg_sequence_forget_logits(sequence);
     if (status == KVG_ENOMEM || status == KVG_EDEVICE) {
-        status = KVG_OK; /* this rank alone: voted on by the next step */
+        status = KVG_OK;
     }
     kvg_grid_posted(sequence->placement->grid, call, kvg_placement_id(sequence->placement, sequence->id), value, status);
     return status;
@@ -152,7 +159,7 @@ KvgStatus kvg_sequence_book(KvgSequence *sequence, uint64_t rows)
 
     KVG_TRY(kvg_sequence_settle_last(sequence));
     had = kvg_store_end(sequence->placement->store, 0, sequence->cache.slot);
-    status = posted(sequence, "book", rows, kvg_kv_cache_book(&sequence->cache, rows));
+    status = kvg_sequence_posted(sequence, "book", rows, kvg_kv_cache_book(&sequence->cache, rows));
     sequence->placement->stats.grows += kvg_store_end(sequence->placement->store, 0, sequence->cache.slot) > had;
     return status;
 }
@@ -160,13 +167,13 @@ KvgStatus kvg_sequence_book(KvgSequence *sequence, uint64_t rows)
 KvgStatus kvg_sequence_rewind(KvgSequence *sequence, uint64_t rows)
 {
     KVG_TRY(kvg_sequence_settle_last(sequence));
-    return posted(sequence, "rewind", rows, kvg_kv_cache_rewind_to(&sequence->cache, rows, NULL));
+    return kvg_sequence_posted(sequence, "rewind", rows, kvg_kv_cache_rewind_to(&sequence->cache, rows, NULL));
 }
 
 KvgStatus kvg_sequence_trim(KvgSequence *sequence)
 {
     KVG_TRY(kvg_sequence_settle_last(sequence));
-    return posted(sequence, "trim", 0, kvg_kv_cache_trim(&sequence->cache));
+    return kvg_sequence_posted(sequence, "trim", 0, kvg_kv_cache_trim(&sequence->cache));
 }
 
 KvgStatus kvg_sequence_fork(KvgSequence *sequence, uint64_t rows, uint64_t id, KvgSequence **fork)
@@ -202,7 +209,7 @@ KvgStatus kvg_sequence_fork(KvgSequence *sequence, uint64_t rows, uint64_t id, K
 KvgStatus kvg_sequence_restore(KvgSequence *sequence, uint64_t rows, uint64_t first_row)
 {
     KVG_TRY(kvg_sequence_settle_last(sequence));
-    return posted(sequence, "restore", kvg_mix64(rows) + first_row, kvg_kv_cache_hydrate(&sequence->cache, rows, first_row));
+    return kvg_sequence_posted(sequence, "restore", kvg_mix64(rows) + first_row, kvg_kv_cache_hydrate(&sequence->cache, rows, first_row));
 }
 
 KvgStatus kvg_sequence_taint(KvgSequence *sequence)

@@ -8,6 +8,7 @@
 
 #include <kvgrid/digest.h>
 #include <kvgrid/placement.h>
+#include <kvgrid/taps.h>
 
 KVG_BEGIN_DECLS
 
@@ -55,6 +56,15 @@ KVG_API KvgStatus kvg_sequence_fill_kv(KvgSequence *sequence, uint32_t il, uint6
  *  posted here already goes on without knowing), and so is every later use but close.
  *  Reach: local. */
 KVG_API KvgStatus kvg_sequence_taint(KvgSequence *sequence);
+
+/** Tap sinks whose rows are this sequence's (NULL: none); the caller's, detached before they are freed. When the sequence is tainted or closed they are dropped:
+ *  what was written is forgotten, and they are disarmed. Reach: local. */
+KVG_API KvgStatus kvg_sequence_attach_taps(KvgSequence *sequence, DflashTapSink *dflash, HcTapSink *hc);
+/** Keeps a copy of the last row's logits with the sequence, so that it can go on without a forward; count 0 forgets them. Taint, close, a rewind and
+ *  every step that names the sequence forget them too. ENOMEM. Reach: local. */
+KVG_API KvgStatus kvg_sequence_park_logits(KvgSequence *sequence, const float *logits, uint32_t count);
+/** The parked row, NULL if there is none; valid until the next call that names the sequence. */
+KVG_API const float *kvg_sequence_parked_logits(const KvgSequence *sequence, uint32_t *count);
 
 typedef struct KvgSequenceInfo {
     size_t   size;        /* set by the caller to sizeof(KvgSequenceInfo) */

@@ -54,13 +54,10 @@ int kvg_sequence_can_rollback(const KvgSequence *sequence, const KvgSnapshot *sn
 
 KvgStatus kvg_sequence_rollback(KvgSequence *sequence, const KvgSnapshot *snapshot, uint64_t accept)
 {
-    KvgStatus status;
-
     if (snapshot == NULL || snapshot->sequence != sequence) {
         return kvg_fail(KVG_ESTALE, "the snapshot is another sequence's, or there is none");
     }
     KVG_TRY(kvg_sequence_settle_last(sequence));
-    status = kvg_kv_cache_rollback(&sequence->cache, snapshot->cache, accept, NULL);
-    kvg_grid_posted(sequence->placement->grid, "rollback", kvg_placement_id(sequence->placement, sequence->id), snapshot->cache->pos + accept, status);
-    return status;
+    return kvg_sequence_posted(sequence, "rollback", snapshot->cache->pos + accept,
+                               kvg_kv_cache_rollback(&sequence->cache, snapshot->cache, accept, NULL));
 }

@@ -155,6 +155,7 @@ static KvgStatus open_entry(KvgStep *step, KvgSequence *sequence, uint32_t slot,
     }
     *entry = (KvStepEntry){ .sequence = sequence, .id = kvg_placement_id(sequence->placement, sequence->id), .generation = ++sequence->generation,
                             .base_rows = cache->pos, .staged = rows - owed, .slot = slot };
+    kvg_sequence_forget_logits(sequence);
     sequence->last_step = step->number;
     sequence->named_in = step->number;
     sequence->entry = step->count++;
@@ -213,7 +214,7 @@ static KvgStep *take_place(KvgVotes *votes, const Asked *asked)
     return step;
 }
 
-static KvgStatus flush(KvgStep *step)
+static void flush(KvgStep *step)
 {
     for (uint32_t b = 0; b < step->batch_count; b++) {
         KvgStatus status = step->placement[b] != NULL ? kvg_store_flush(step->placement[b]->store, NULL) : KVG_OK;
@@ -221,7 +222,6 @@ static KvgStatus flush(KvgStep *step)
             fail_here(step, status);
         }
     }
-    return KVG_OK;
 }
 
 static KvgStatus check_asked(const Asked *asked)
@@ -286,7 +286,8 @@ KvgStatus kvg_step_begin_joint(KvgBatch *const *batches, const uint32_t *const *
         batches[b]->open_step = step;
     }
     *step_p = step;
-    return flush(step);
+    flush(step);
+    return KVG_OK;
 }
 
 KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep **step)
@@ -321,7 +322,8 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
         step->rows[entry->slot] = rows;
         entry->staged += rows;
     }
-    return flush(step);
+    flush(step);
+    return KVG_OK;
 }
 
 const uint32_t *kvg_step_rows(const KvgStep *step)

@@ -71,6 +71,7 @@ static void taint_flagged(KvgStep *step, const uint16_t *flags, uint32_t count)
         KvgSequence *sequence = step->entries[i].sequence;
         if (flags[i] != 0 && sequence != NULL) {
             kvg_kv_cache_taint(&sequence->cache);
+            kvg_sequence_drop_attached(sequence);
             sequence->taint_pending = 0;
         }
     }
