@@ -187,7 +187,7 @@ static inline KvRowsIn kinds_rows(uint32_t layer, uint32_t plane, const uint64_t
     return (KvRowsIn){.data = buffer, .type = KVG_F32, .token_stride = width, .head_stride = width};
 }
 
-static inline void kinds_write_layer(Kinds *f, uint32_t layer, uint32_t slot, uint64_t row, uint32_t rows, const uint64_t *keys, float *a, float *b)
+static inline KvgStatus kinds_write_layer(Kinds *f, uint32_t layer, uint32_t slot, uint64_t row, uint32_t rows, const uint64_t *keys, float *a, float *b)
 {
     const KvPlaneView  *kv = kvg_store_view(f->store, layer);
     const KvLatentView *latent = kvg_store_latent_view(f->store, layer);
@@ -206,7 +206,7 @@ static inline void kinds_write_layer(Kinds *f, uint32_t layer, uint32_t slot, ui
         float     scratch[2 * KINDS_WIDTH_MAX];
         status = kvg_store_recurrent_update(f->store, layer, slot, rows, kinds_fill, &pass, 0.75f, scratch);
     }
-    ck_assert_msg(status == KVG_OK, "layer %u: %s", layer, kvg_last_error());
+    return status;
 }
 
 /* Everything that a pass of `rows` rows writes; keys[] is by absolute row. */
@@ -215,7 +215,9 @@ static inline void kinds_write(Kinds *f, KvCache *cache, uint32_t rows, const ui
     uint64_t row = kvg_kv_cache_pass_row(cache);
     float   *a = malloc((size_t)rows * KINDS_WIDTH_MAX * sizeof *a), *b = malloc((size_t)rows * KINDS_WIDTH_MAX * sizeof *b);
 
-    for (uint32_t layer = 0; layer < KINDS_LAYERS; layer++) kinds_write_layer(f, layer, cache->slot, row, rows, keys + row, a, b);
+    for (uint32_t layer = 0; layer < KINDS_LAYERS; layer++) {
+        ck_assert_msg(kinds_write_layer(f, layer, cache->slot, row, rows, keys + row, a, b) == KVG_OK, "layer %u: %s", layer, kvg_last_error());
+    }
     free(a);
     free(b);
 }
