@@ -22,6 +22,7 @@ static size_t list_options(PlanArguments *a, Option options[OPTION_COUNT_MOST])
         { "--device-memory", OPTION_BYTES, &a->device_memory, "SIZE", "of each rank: 141GB (10^9), 80GiB (2^30) or bytes", 0, 0, 0 },
         { "--weights-bytes", OPTION_BYTES, &a->weights_bytes, "SIZE", "of the whole model (default: estimated from the config)", 0, 0, 0 },
         { "--reserve", OPTION_BYTES, &a->reserve_bytes, "SIZE", "kept free on each rank for activations and the like (default 0)", 0, 0, 0 },
+        { "--columns", OPTION_COUNT, &a->columns, "N", "columns of recurrent state (default 2; K+1 takes any prefix of a round of K rows)", 2, 4096, 0 },
         { "--ctx", OPTION_COUNT, &a->ctx, "N", "T: tokens of a sequence (default: the model's context, else 32768)", 1, INT32_MAX, 0 },
         { "--fence", OPTION_TEXT, &a->fence, "A,B,..", "first layer of the second stage, the third, .. (default: balanced)", 0, 0, 0 },
         { "--format-k", OPTION_FORMAT, &a->format_k, "FORMAT", "q8_0, fp8, q4_0, bf16 or f16 (default: the knobs')", 0, 0, 0 },
@@ -73,6 +74,8 @@ static KvgStatus size_trunk(PlanReport *report)
     KVG_TRY(kvg_plan_ring_bytes_per_token(sizing, plan, 0, n, &report->ring_bytes_per_token));
     KVG_TRY(kvg_plan_ring_row_cap(sizing, plan, &report->ring_row_cap));
     KVG_TRY(kvg_plan_fixed_bytes(sizing, plan, 0, n, report->grid.plan.ctx, 0, &report->fixed_bytes));
+    KVG_TRY(kvg_plan_fixed_bytes(sizing, plan, 0, n, report->grid.plan.ctx, 3, &report->column_bytes));
+    report->column_bytes -= report->fixed_bytes; /* the third column: what each one costs */
     return kvg_plan_bytes_per_token(sizing, plan, n, n + plan->n_mtp, &report->mtp_bytes_per_token);
 }
 

@@ -16,6 +16,7 @@ static void make_options(const PlanReport *report, uint32_t tp, uint32_t pp, KvG
     options->sizing = report->sizing;
     options->ctx = report->arguments->ctx;
     options->with_mtp = report->arguments->mtp;
+    options->spec_columns = (uint32_t)report->arguments->columns;
     options->reserve_bytes = report->arguments->reserve_bytes;
     options->weights_bytes = report->arguments->weights_bytes;
 }

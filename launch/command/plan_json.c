@@ -166,6 +166,8 @@ static json_t *report_json(const PlanReport *report)
     put_bytes(object, "ring_bytes_per_token", report->ring_bytes_per_token);
     put_bytes(object, "ring_row_cap", report->ring_row_cap);
     put_bytes(object, "fixed_bytes", report->fixed_bytes);
+    put_bytes(object, "recurrent_column_bytes", report->column_bytes);
+    put_bytes(object, "columns", report->arguments->columns != 0 ? report->arguments->columns : 2);
     put_bytes(object, "mtp_bytes_per_token", report->mtp_bytes_per_token);
     put_formats(object, report);
     json_object_set_new(object, "format_latent",

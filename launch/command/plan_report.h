@@ -19,6 +19,7 @@ typedef struct PlanArguments {
     uint64_t    weights_bytes; /* 0: the config's estimate */
     uint64_t    reserve_bytes;
     uint64_t    ctx;
+    uint64_t    columns; /* of recurrent state; 0: 2 */
     uint64_t    gpus; /* 0: no table of grids */
     const char *fence, *trace, *svg;
     KvFormat    format_k, format_v, format_latent;
@@ -41,6 +42,7 @@ typedef struct PlanReport {
     ModelConfig          config;
     KvSizing             sizing;
     uint64_t             bytes_per_token, ring_bytes_per_token, ring_row_cap, fixed_bytes, mtp_bytes_per_token; /* trunk, one copy */
+    uint64_t             column_bytes; /* one column of all recurrent state; 0: the model has none */
     PlanGrid             grid;  /* the one asked for, or the best of --gpus */
     PlanGrid            *grids; /* [grid_count] of --gpus, those that fit first, best first; NULL without */
     uint32_t             grid_count, grids_fit;

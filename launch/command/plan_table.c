@@ -90,7 +90,14 @@ static void print_trunk(FILE *stream, const PlanReport *report)
         fprintf(stream, "; MTP blocks %s more%s", kvg_plan_digits(report->mtp_bytes_per_token, number),
                 report->arguments->mtp ? "" : " (not placed: --mtp)");
     }
-    fprintf(stream, "\na sequence  %s bytes fixed\n", kvg_plan_digits(report->fixed_bytes, number));
+    fprintf(stream, "\na sequence  %s bytes fixed", kvg_plan_digits(report->fixed_bytes, number));
+    if (report->column_bytes != 0) {
+        fprintf(stream, ": recurrent state in 2 columns of %s; K+1 of them take any prefix of a round of K rows", kvg_plan_digits(report->column_bytes, number));
+        if (report->arguments->columns > 2) {
+            fprintf(stream, ", here %llu", (unsigned long long)report->arguments->columns);
+        }
+    }
+    fprintf(stream, "\n");
     fprintf(stream, "fence       ");
     for (uint32_t s = 0; s <= plan->pp; s++) {
         fprintf(stream, "%s%u", s == 0 ? "" : " | ", plan->fence[s]);
