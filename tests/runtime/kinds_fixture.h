@@ -279,8 +279,8 @@ typedef struct KindsReference {
 
 static inline void reference_add(KindsReference *r, const void *bytes, size_t count)
 {
-    if (r->used + count > r->room) {
-        r->room = 2 * (r->used + count);
+    if (r->bytes == NULL || r->used + count > r->room) {
+        r->room = 2 * (r->used + count) + 64;
         r->bytes = realloc(r->bytes, r->room);
     }
     memcpy(r->bytes + r->used, bytes, count);

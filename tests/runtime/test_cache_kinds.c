@@ -49,7 +49,8 @@ static void settle(KvCache *cache)
 
 START_TEST(test_any_accepted_prefix_gives_the_digest_of_a_run_that_never_speculated)
 {
-    static const uint64_t starts[] = {0, 1, 7, 8, 9, 62, 64, 140, 603, 611, 617, 1279};
+    /* pools end at 8, chunks and copying grows at 64, 128, 256, 512; a window's first chunk is freed at 615, a flat ring of 683 rows rebases */
+    static const uint64_t starts[] = {0, 1, 7, 8, 9, 62, 64, 126, 254, 510, 611, 614, 615, 617, 679, 681, 682, 683, 684, 1279};
     static const uint32_t columns[] = {DRAFTS + 1, 2};
 
     for (int c = 0; c < 2; c++) {
@@ -199,6 +200,35 @@ START_TEST(test_prefixes_of_several_passes)
 }
 END_TEST
 
+/* A rank that finds no memory counts the pass as all others do, and is refused with them. */
+START_TEST(test_a_pass_without_memory_is_refused_and_tried_again)
+{
+    int hits = 0;
+
+    for (uint64_t nth = 0; nth < 40; nth++) {
+        KvCache cache;
+        KvgStatus status;
+
+        open_kinds(_i, 2, 8, 16);
+        kvg_kv_cache_open(kinds.store, 0, 1, &cache);
+        kinds_grow(&kinds, &cache, 60, keys);
+        ck_assert_uint_eq(speculate(&cache, 3, 2), 2);
+        kinds_begin(&cache);
+        kvg_fault_arm(nth);
+        status = kvg_kv_cache_append(&cache, 2 + 90, NULL);
+        hits += kvg_fault_disarm();
+        ck_assert_int_eq(status, _i > 0 && hits == (int)nth + 1 ? KVG_ENOMEM : KVG_OK);
+        kvg_kv_cache_refuse(&cache);
+        ck_assert_uint_eq(cache.pos, 62);
+        ck_assert_uint_eq(kvg_kv_cache_replay(&cache), 2);
+        kinds_grow(&kinds, &cache, 150, keys);
+        ck_assert(kinds_is(&kinds, &cache, keys));
+        close_kinds(&cache, 1);
+    }
+    ck_assert_int_eq(hits > 0, _i > 0); /* a pool has its memory already */
+}
+END_TEST
+
 /* ---- copies */
 
 static uint64_t moved; /* bytes through the device's move */
@@ -242,7 +272,7 @@ END_TEST
 
 START_TEST(test_after_a_rollback_and_replay_the_digest_is_of_a_run_that_never_speculated)
 {
-    static const uint64_t starts[] = {0, 3, 8, 63, 130, 560, 1100};
+    static const uint64_t starts[] = {0, 3, 8, 63, 130, 509, 600, 680, 681, 1100};
 
     for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
         for (uint64_t accept = 0; accept <= 20; accept++) {
@@ -322,6 +352,69 @@ START_TEST(test_while_a_replay_is_owed_snapshot_fork_and_digest_are_busy)
     kvg_kv_cache_snapshot_free(snapshot);
     KvCache both[] = {cache, child};
     close_kinds(both, 2);
+}
+END_TEST
+
+/* A replay writes rows again that a later snapshot counts as its own: until then that snapshot proves nothing. */
+START_TEST(test_a_rollback_makes_later_snapshots_stale)
+{
+    KvCache          cache;
+    KvCacheSnapshot *early = NULL, *late = NULL;
+
+    open_kinds(_i, 2, 8, 16);
+    kvg_kv_cache_open(kinds.store, 0, 1, &cache);
+    kinds_grow(&kinds, &cache, 100, keys);
+    ck_assert_int_eq(kvg_kv_cache_snapshot_new(&cache, &early), KVG_OK);
+    kinds_grow(&kinds, &cache, 120, keys);
+    ck_assert_int_eq(kvg_kv_cache_snapshot_new(&cache, &late), KVG_OK);
+    kinds_grow(&kinds, &cache, 150, keys);
+    ck_assert(kvg_kv_cache_can_rollback(&cache, late, 0));
+    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, early, 30, NULL), KVG_OK);
+    ck_assert(!kvg_kv_cache_can_rollback(&cache, late, 0));
+    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, late, 0, NULL), KVG_ESTALE);
+    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, early, 7, NULL), KVG_OK); /* again, and with less */
+    settle(&cache);
+    ck_assert_uint_eq(cache.pos, 107);
+    ck_assert(kinds_is(&kinds, &cache, keys));
+    kvg_kv_cache_snapshot_free(early);
+    kvg_kv_cache_snapshot_free(late);
+    close_kinds(&cache, 1);
+}
+END_TEST
+
+/* What attention at the first owed row reads is kept, through refusals, partial accepts and a flat ring's rebase. */
+START_TEST(test_windows_keep_what_a_replay_will_read)
+{
+    for (uint64_t start = 600; start < 690; start += 9) {
+        KvCache  cache;
+        uint64_t base, view;
+
+        open_kinds(_i, 2, 8, 16);
+        kvg_kv_cache_open(kinds.store, 0, 1, &cache);
+        kinds_grow(&kinds, &cache, start, keys);
+        base = cache.classes[1].ring.base;
+        view = kvg_view_start(start, KINDS_WINDOW);
+        ck_assert_uint_eq(speculate(&cache, 70, 60), 60);
+        if (_i == 0) ck_assert_uint_eq(cache.classes[1].ring.base, kvg_swa_retain_from(start, KINDS_WINDOW, base));
+        for (int round = 0; round < 4; round++) {
+            float read[32], row[32];
+            uint8_t encoded[34];
+
+            kinds_begin(&cache);
+            kinds_pass(&kinds, &cache, 60 + 20 * ((uint32_t)round + 1), keys);
+            kvg_kv_cache_refuse(&cache);
+            kvg_kv_cache_release_behind(&cache);
+            ck_assert_uint_le(cache.classes[1].ring.base, view);
+            ck_assert_int_eq(kvg_store_read(kinds.store, 1, 0, 0, view, 1, read), KVG_OK);
+            kinds_values(1, 0, keys[view], 32, row);
+            kvg_encode_f32(KVG_Q8_0, row, 32, encoded, NULL);
+            kvg_decode_f32(KVG_Q8_0, encoded, 32, row);
+            ck_assert_mem_eq(read, row, sizeof row);
+        }
+        settle(&cache);
+        ck_assert(kinds_is(&kinds, &cache, keys));
+        close_kinds(&cache, 1);
+    }
 }
 END_TEST
 
@@ -473,10 +566,13 @@ int main(void)
     tcase_add_loop_test(tcase, test_a_refused_step_leaves_everything_as_it_was, 0, LAYOUTS);
     tcase_add_loop_test(tcase, test_what_was_owed_is_owed_still_after_a_refusal, 0, LAYOUTS);
     tcase_add_loop_test(tcase, test_prefixes_of_several_passes, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_a_pass_without_memory_is_refused_and_tried_again, 0, LAYOUTS);
     tcase_add_test(tcase, test_a_round_with_a_column_a_row_copies_nothing);
     tcase_add_loop_test(tcase, test_after_a_rollback_and_replay_the_digest_is_of_a_run_that_never_speculated, 0, LAYOUTS);
     tcase_add_loop_test(tcase, test_more_than_is_held_is_refused_with_every_part_unchanged, 0, LAYOUTS);
     tcase_add_loop_test(tcase, test_while_a_replay_is_owed_snapshot_fork_and_digest_are_busy, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_a_rollback_makes_later_snapshots_stale, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_windows_keep_what_a_replay_will_read, 0, LAYOUTS);
     tcase_add_loop_test(tcase, test_a_rewind_goes_as_far_back_as_columns_hold, 0, LAYOUTS);
     tcase_add_loop_test(tcase, test_a_rewind_into_rows_that_are_owed_owes_less, 0, LAYOUTS);
     tcase_add_loop_test(tcase, test_forks_share_rows_and_go_on_apart, 0, LAYOUTS);
