@@ -23,6 +23,8 @@ typedef struct ReplayInput {
     uint64_t       count;
     uint64_t       longest;  /* rows of the longest request that the model's context allows */
     uint64_t       memory;   /* bytes on this rank */
+    uint32_t       sequences; /* open at once */
+    char           formats[256];
 } ReplayInput;
 
 /* ---- input */
@@ -68,13 +70,12 @@ static uint64_t balanced_rows(const ReplayInput *input)
 
 static uint32_t step_rows_max(const ReplayOptions *options)
 {
-    return (uint32_t)kvg_min_u64(4096, kvg_max_u64(kvg_max_u64(options->chunk, options->spec), KVG_CHUNK_ROWS));
+    return (uint32_t)kvg_min_u64(4096, kvg_max_u64(kvg_max_u64(options->chunk, 2 * options->spec), KVG_CHUNK_ROWS)); /* a round behind a replay */
 }
 
-static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch *launch, ReplayInput *input)
+static KvgStatus plan_grid(const ReplayOptions *options, const ReplayInput *input, KvGridPlan *plan)
 {
     KvGridPlanOptions want = KVG_GRID_PLAN_OPTIONS_INIT;
-    KvGridPlan        plan;
     want.tp = options->tp;
     want.pp = options->pp;
     want.sizing.policy = input->policy;
@@ -84,12 +85,52 @@ static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch 
     want.ctx = balanced_rows(input);
     want.prefill_chunk_max = step_rows_max(options);
     want.max_sequences = options->concurrency;
-    KVG_TRY(kvg_grid_plan(&input->config, &want, &plan));
-    KvgStatus status = kvg_replay_memory_need(&plan, (uint32_t)launch->bootstrap.rank, balanced_rows(input),
-                                              kvg_min_u64(options->concurrency, input->count), &input->memory);
+    want.spec_columns = options->columns;
+    want.with_mtp = options->mtp;
+    return kvg_grid_plan(&input->config, &want, plan);
+}
+
+/* Slots are taken whole, whoever comes: no more of them than requests, and, unless --memory says what to do, than half of the memory
+ * holds. The same on every rank, since all see the whole plan; only what they have available may differ, and is agreed upon. */
+static KvgStatus choose_sequences(const ReplayOptions *options, const ReplayLaunch *launch, const KvGridPlan *plan, uint64_t available,
+                                  ReplayInput *input)
+{
+    const KvgBootstrap *bootstrap = &launch->bootstrap;
+    uint64_t            slot_bytes = 0, sequences = options->concurrency;
+    void               *memory = NULL;
+    for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
+        slot_bytes = kvg_max_u64(slot_bytes, plan->ranks[rank].slot_bytes);
+    }
+    if (slot_bytes > 0) {
+        sequences = kvg_min_u64(sequences, kvg_max_u64(input->count, 1));
+    }
+    if (slot_bytes > 0 && options->memory == 0) {
+        sequences = kvg_max_u64(1, kvg_min_u64(sequences, available / 2 / slot_bytes));
+    }
+    KVG_TRY(kvg_calloc((size_t)bootstrap->ranks, sizeof sequences, "the ranks' room for sequences", &memory));
+    uint64_t *all = memory;
+    KvgStatus status = bootstrap->allgather(bootstrap->user, &sequences, all, sizeof sequences, launch->timeout_ms);
+    for (int rank = 0; rank < bootstrap->ranks && status == KVG_OK; rank++) {
+        sequences = kvg_min_u64(sequences, all[rank]);
+    }
+    input->sequences = (uint32_t)sequences;
+    kvg_free(memory);
+    return status;
+}
+
+static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch *launch, ReplayInput *input)
+{
+    const uint64_t available = kvg_replay_memory_available(launch->local_ranks);
+    KvGridPlan     plan;
+    KVG_TRY(plan_grid(options, input, &plan));
+    KvgStatus status = choose_sequences(options, launch, &plan, available, input);
+    if (status == KVG_OK) {
+        status = kvg_replay_memory_need(&plan, (uint32_t)launch->bootstrap.rank, balanced_rows(input),
+                                        kvg_min_u64(input->sequences, input->count), &input->memory);
+    }
+    input->memory = options->memory != 0 ? options->memory : kvg_min_u64(input->memory, available);
+    kvg_replay_formats(&plan, &input->config, input->formats, sizeof input->formats);
     kvg_grid_plan_free(&plan);
-    input->memory = options->memory != 0 ? options->memory
-                                         : kvg_min_u64(input->memory, kvg_replay_memory_available(launch->local_ranks));
     return status;
 }
 
@@ -104,27 +145,13 @@ static KvgStatus check_ranks(const ReplayOptions *options, const ReplayLaunch *l
                     options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks);
 }
 
-static KvgStatus check_kinds(const ModelConfig *config)
-{
-    for (uint32_t il = 0; il < config->plan.n_layer; il++) {
-        KvStateKind kind = config->plan.layers[il].kind;
-        if (kind == KVG_STATE_LATENT || kind == KVG_STATE_RECURRENT) {
-            return kvg_fail(KVG_ENOTSUP, "layer %u of %s is %s, which replay does not generate yet; `kvgrid plan` sizes this model", il, config->name,
-                            kvg_state_kind_name(kind));
-        }
-    }
-    return KVG_OK;
-}
-
 static KvgStatus load_input(const ReplayOptions *options, ReplayLaunch *launch, ReplayInput *input)
 {
     KVG_TRY(check_ranks(options, launch));
     KVG_TRY(resolve_policy(options, &input->policy));
     launch->timeout_ms = input->policy.timeout_ms;
     KVG_TRY(kvg_model_config_load(options->model, &input->config));
-    KVG_TRY(check_kinds(&input->config));
-    KVG_TRY(load_requests(options, input));
-    return choose_memory(options, launch, input);
+    return load_requests(options, input);
 }
 
 /* The requests as one number. */
@@ -146,6 +173,8 @@ static KvgStatus compare_input(const ReplayOptions *options, const ReplayLaunch 
         { "--seed", options->seed },
         { "--chunk", options->chunk },
         { "--spec", options->spec },
+        { "--columns", options->columns },
+        { "--mtp", (uint64_t)options->mtp },
         { "--fault", kvg_mix_term((uint64_t)options->fault.kind, options->fault.rank, options->fault.step, 0) },
     };
     return kvg_replay_compare(launch, items, sizeof items / sizeof *items);
@@ -183,7 +212,9 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, K
     want.format_k = options->format_k;
     want.format_v = options->format_v;
     want.layout = options->layout;
-    want.max_sequences = options->concurrency;
+    want.max_sequences = input->sequences;
+    want.spec_columns = options->columns;
+    want.with_mtp = options->mtp;
     want.memory_bytes = input->memory;
     want.ctx = balanced_rows(input);
     want.prefill_chunk_max = step_rows_max(options);
@@ -225,6 +256,7 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
 {
     ReplayRun run;
     KvgStatus status = kvg_replay_run_create(options, launch, grid, placement, input->requests, input->count, &run);
+    run.formats = input->formats;
     if (status != KVG_OK) {
         return kvg_command_exit_status(status);
     }
@@ -247,7 +279,7 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
     exit_status = status == KVG_ENOMEM && options->memory != 0 ? KVG_EXIT_USE : kvg_command_exit_status(status);
     if (status == KVG_OK) {
         if (launch->bootstrap.rank == 0) {
-            kvg_replay_print_opening(options, kvg_placement_plan(placement), input->memory, input->count);
+            kvg_replay_print_opening(options, kvg_placement_plan(placement), input->formats, input->memory, input->count);
         }
         exit_status = serve(options, launch, input, grid, placement);
     }
@@ -290,6 +322,9 @@ int kvg_command_replay(int argc, char **argv)
     }
     if (exit_status == KVG_EXIT_DONE) {
         exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, compare_input(&options, &launch, &input)));
+    }
+    if (exit_status == KVG_EXIT_DONE) {
+        exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, choose_memory(&options, &launch, &input)));
     }
     if (exit_status == KVG_EXIT_DONE) {
         exit_status = serve_on_grid(&options, &launch, &input);

@@ -26,35 +26,81 @@ KvgStatus kvg_replay_fault_parse(const char *text, ReplayFault *fault)
     return kvg_fail(KVG_EINVAL, "--fault \"%s\" is not understood: give flip:RANK@stepN or refuse:RANK@stepN, steps count from 1", text);
 }
 
-/* The last sampled row of the layer that is committed by now; UINT64_MAX if there is none. */
-static uint64_t sampled_row(const ReplayLayer *layer, const ReplayMaker *maker, uint64_t request, uint64_t committed, uint64_t total)
+typedef struct Victim {
+    const ReplayMaker *maker;
+    const ReplayLayer *layer;
+    uint64_t           request, standing, total;
+    uint32_t           slot;
+    uint64_t           draw;
+} Victim;
+
+static void flip_bit(uint8_t *bytes, size_t count, uint64_t draw)
 {
-    uint64_t rows[REPLAY_SAMPLES_MAX];
-    size_t   count = kvg_replay_sample_rows(maker->seed, request, kvg_replay_first_row(layer, total), total, rows);
-    while (count > 0 && rows[count - 1] >= committed) {
-        count--;
+    uint64_t bit = (draw >> 32) % (count * 8);
+    bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+}
+
+/* The last row of a plane that a check will look at, of those that stand by now and are not written again; UINT64_MAX if there is none. */
+static uint64_t sampled_row(const Victim *victim, uint32_t plane)
+{
+    const ReplayLayer *layer = victim->layer;
+    const uint64_t     pool = layer->latent != NULL ? layer->latent->pool : 0;
+    uint64_t           rows[REPLAY_SAMPLES_MAX];
+    if (plane == KVG_PLANE_INDEX_ROWS) { /* gone as soon as their pool has its key */
+        return victim->standing == victim->total && victim->total % pool != 0 ? victim->total - 1 : UINT64_MAX;
     }
-    return count > 0 ? rows[count - 1] : UINT64_MAX;
+    const int pooled = plane == KVG_PLANE_KEYS && pool != 0;
+    size_t count = kvg_replay_sample_rows(victim->maker->seed, victim->request, kvg_replay_first_row(layer, victim->total), victim->total, rows);
+    while (count > 0) {
+        uint64_t row = rows[--count], end = pooled ? (row / pool + 1) * pool : row + 1;
+        if (end <= victim->standing) {
+            return pooled ? row / pool : row;
+        }
+    }
+    return UINT64_MAX;
 }
 
-static void flip_bit(const ReplayLayer *layer, uint32_t slot, uint64_t row, uint64_t draw)
+static int flip_row(const Victim *victim)
 {
-    uint32_t       plane = draw & 1;
-    uint32_t       head = (uint32_t)((draw >> 8) % layer->view->heads);
-    const KvPlane *bytes = kvg_replay_plane(layer, plane);
-    uint64_t       bit = (draw >> 32) % (bytes->head_bytes * 8);
-    kvg_plane_row(layer->view, bytes, slot, head, row)[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    uint32_t planes[REPLAY_ROW_PLANES_MAX];
+    uint32_t count = kvg_replay_row_planes(victim->layer, planes);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t plane = planes[(victim->draw + i) % count];
+        uint64_t row = sampled_row(victim, plane);
+        if (row != UINT64_MAX) {
+            ReplayShape shape = kvg_replay_shape(victim->layer, plane);
+            uint32_t    head = (uint32_t)((victim->draw >> 8) % shape.heads);
+            flip_bit(kvg_replay_stored(victim->layer, plane, victim->slot, head, row), shape.bytes, victim->draw);
+            return 1;
+        }
+    }
+    return 0;
 }
 
-int kvg_replay_flip(const ReplayPlanes *planes, const ReplayMaker *maker, uint64_t request, uint32_t slot, uint64_t committed,
+/* State is written again by every token, until the last one. */
+static int flip_state(const Victim *victim)
+{
+    const KvRecurrentView *view = victim->layer->recurrent;
+    for (uint32_t i = 0; i < view->part_count && victim->standing == victim->total; i++) {
+        uint32_t          part = (uint32_t)((victim->draw + i) % view->part_count);
+        ReplayStateSample sample = kvg_replay_sample_state(victim->maker, victim->layer, part, victim->request);
+        size_t            elements = 0;
+        float            *stored = kvg_replay_stored_state(view, part, &sample, victim->slot, &elements);
+        if (elements > 0) {
+            flip_bit((uint8_t *)stored, elements * sizeof *stored, victim->draw);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int kvg_replay_flip(const ReplayPlanes *planes, const ReplayMaker *maker, uint64_t request, uint32_t slot, uint64_t standing,
                     uint64_t total)
 {
-    uint64_t draw = kvg_mix_term(request, committed, total, maker->seed);
+    uint64_t draw = kvg_mix_term(request, standing, total, maker->seed);
     for (uint32_t i = 0; i < planes->count; i++) {
-        const ReplayLayer *layer = &planes->layers[(draw + i) % planes->count];
-        uint64_t           row = sampled_row(layer, maker, request, committed, total);
-        if (row != UINT64_MAX) {
-            flip_bit(layer, slot, row, draw);
+        Victim victim = { maker, &planes->layers[(draw + i) % planes->count], request, standing, total, slot, draw };
+        if (victim.layer->recurrent != NULL ? flip_state(&victim) : flip_row(&victim)) {
             return 1;
         }
     }

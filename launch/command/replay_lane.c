@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "launch/command/replay_write.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/mix.h"
@@ -117,7 +118,7 @@ KvgStatus kvg_replay_lane_admit(ReplayShared *shared, ReplayLane *lane, int *mov
     for (uint32_t seat = 0; seat < lane->count; seat++) {
         ReplaySeat *at = &lane->seats[seat];
         uint64_t    next = kvg_replay_queue_next(&shared->queue);
-        if (shared->hold || next == shared->queue.count || shared->running == shared->options->concurrency) {
+        if (shared->hold || next == shared->queue.count || shared->running == shared->concurrency) {
             return KVG_OK;
         }
         if (at->sequence != NULL) {
@@ -153,13 +154,13 @@ static uint64_t plan_turns(const ReplayShared *shared, ReplayLane *lane)
         if (at->sequence == NULL) {
             continue;
         }
-        at->turn = kvg_replay_turn(&shared->pace, &shared->requests[at->request], at->request, at->committed, at->round);
+        at->turn = kvg_replay_turn(&shared->pace, &shared->requests[at->request], at->request, at->committed, at->owed, at->round);
         if (!at->turn.decode) {
             at->turn.rows = at->turn.accepted = (uint32_t)kvg_min_u64(at->turn.rows, prompt_room);
             prompt_room -= at->turn.rows;
         }
-        lane->asked[seat] = at->turn.rows;
-        rows += at->turn.rows;
+        lane->asked[seat] = at->turn.replay + at->turn.rows;
+        rows += lane->asked[seat];
     }
     return rows;
 }
@@ -177,60 +178,17 @@ static KvgStatus take_refusals(ReplayLane *lane, uint64_t *granted)
         }
         KvgStatus refusal = kvg_step_refusal(lane->step, seat);
         if (refusal != KVG_OK) {
-            at->turn.rows = at->turn.accepted = 0;
+            at->turn = (ReplayTurn){ 0 };
             if (refusal != KVG_ECAPACITY && worst == KVG_OK) {
                 worst = kvg_fail(refusal, "request %" PRIu64 " was left out of step %" PRIu64 " with %s: its rows %" PRIu64 "+%u have no plan",
                                  at->request, kvg_step_number(lane->step), kvg_status_name(refusal), at->committed, lane->asked[seat]);
             }
         }
-        KVG_ASSERT(rows[seat] == at->turn.rows);
-        *granted += at->turn.rows;
+        KVG_ASSERT(rows[seat] == at->turn.replay + at->turn.rows);
+        KVG_ASSERT(rows[seat] == 0 || kvg_step_first_rows(lane->step)[seat] == at->committed - at->turn.replay);
+        *granted += rows[seat];
     }
     return worst;
-}
-
-static void make_plane(const ReplayShared *shared, const ReplayLane *lane, const ReplayLayer *layer, uint32_t plane, float *target)
-{
-    const size_t row_elements = (size_t)layer->view->heads * kvg_replay_plane(layer, plane)->head_dim;
-    for (uint32_t seat = 0; seat < lane->count; seat++) {
-        const ReplaySeat *at = &lane->seats[seat];
-        if (at->sequence == NULL || at->turn.rows == 0) {
-            continue;
-        }
-        ReplaySpan span = { at->request, at->committed, at->round, at->turn.rows, at->turn.accepted };
-        kvg_replay_make_rows(&shared->maker, layer, plane, &span, target);
-        target += at->turn.rows * row_elements;
-    }
-}
-
-/* Looks whether votes under way are decided, so that a lane's latency is the vote's and not that of the lanes that write meanwhile. A
- * failure is heard where the lane waits. */
-static void look_at_votes(ReplayShared *shared)
-{
-    for (uint32_t i = 0; i < shared->lane_count; i++) {
-        ReplayLane *lane = &shared->lanes[i];
-        int         done = 0;
-        if (lane->posted_ns == 0 || lane->decided_ns != 0) {
-            continue;
-        }
-        (void)kvg_step_test(lane->step, &done, NULL);
-        lane->decided_ns = done ? kvg_clock_ns() : 0;
-    }
-}
-
-static KvgStatus write_layers(ReplayShared *shared, ReplayLane *lane)
-{
-    for (uint32_t i = 0; i < shared->planes.count; i++) {
-        const ReplayLayer *layer = &shared->planes.layers[i];
-        KvgRows            rows = KVG_ROWS_INIT;
-        make_plane(shared, lane, layer, KVG_PLANE_K, shared->k);
-        make_plane(shared, lane, layer, KVG_PLANE_V, shared->v);
-        rows.k = shared->k;
-        rows.v = shared->v;
-        KVG_TRY(kvg_write_kv(lane->batch, layer->il, &rows, NULL));
-        look_at_votes(shared);
-    }
-    return KVG_OK;
 }
 
 static int fault_is_here(const ReplayShared *shared, ReplayFaultKind kind)
@@ -245,7 +203,7 @@ static uint64_t lane_digest(const ReplayLane *lane)
     for (uint32_t seat = 0; seat < lane->count; seat++) {
         const ReplaySeat *at = &lane->seats[seat];
         if (at->sequence != NULL) {
-            sum += kvg_mix_term(seat, at->request, at->committed, at->turn.rows);
+            sum += kvg_mix_term(seat, at->request, at->committed, (uint64_t)at->turn.replay << 32 | at->turn.rows);
         }
     }
     return kvg_digest_seal(sum);
@@ -280,7 +238,7 @@ KvgStatus kvg_replay_lane_begin(ReplayShared *shared, ReplayLane *lane, int *mov
     KVG_TRY(kvg_step_begin(lane->batch, lane->asked, &lane->step));
     /* From here on a failure is this rank's "no": every begun step posts. */
     KvgStatus refused = take_refusals(lane, &granted);
-    KvgStatus no = refused == KVG_OK && granted > 0 ? write_layers(shared, lane) : refused;
+    KvgStatus no = refused == KVG_OK && granted > 0 ? kvg_replay_write_layers(shared, lane) : refused;
     *moved |= granted > 0;
     KVG_TRY(post(shared, lane, no));
     if (refused != KVG_OK) {
@@ -308,7 +266,7 @@ static void flip_if_due(ReplayShared *shared, const ReplayLane *lane, uint64_t s
         if (at->sequence == NULL || slot_of(at->sequence, &slot) != KVG_OK) {
             continue;
         }
-        shared->fault_done = kvg_replay_flip(&shared->planes, &shared->maker, at->request, slot, at->committed,
+        shared->fault_done = kvg_replay_flip(&shared->planes, &shared->maker, at->request, slot, at->committed - at->owed,
                                              kvg_replay_total(&shared->requests[at->request]));
         shared->flipped = at->request;
     }
@@ -318,7 +276,7 @@ static KvgStatus advance(ReplayShared *shared, ReplayLane *lane, const KvgOutcom
 {
     for (uint32_t seat = 0; seat < lane->count; seat++) {
         ReplaySeat *at = &lane->seats[seat];
-        if (at->sequence == NULL || at->turn.rows == 0) {
+        if (at->sequence == NULL || at->turn.rows + at->turn.replay == 0) {
             continue;
         }
         if (outcome->accepted[seat] != at->turn.accepted) {
@@ -326,8 +284,10 @@ static KvgStatus advance(ReplayShared *shared, ReplayLane *lane, const KvgOutcom
                             outcome->accepted[seat], at->request, at->turn.accepted);
         }
         at->committed += at->turn.accepted;
-        at->round += at->turn.decode != 0;
+        at->owed = outcome->replay[seat];
+        at->round += at->turn.decode && at->turn.rows > 0;
         shared->rows += at->turn.accepted;
+        shared->replayed += at->turn.replay;
     }
     return KVG_OK;
 }
@@ -354,7 +314,7 @@ KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane)
     flip_if_due(shared, lane, outcome.step);
     for (uint32_t seat = 0; seat < lane->count; seat++) {
         const ReplaySeat *at = &lane->seats[seat];
-        if (at->sequence != NULL && at->committed == kvg_replay_total(&shared->requests[at->request])) {
+        if (at->sequence != NULL && at->owed == 0 && at->committed == kvg_replay_total(&shared->requests[at->request])) {
             KVG_TRY(retire(shared, lane, seat));
         }
     }

@@ -1,6 +1,6 @@
 /* Replay's lanes: each is one batch with a seat for every request that it serves at a time. Private to the command.
  *
- *   seat   request -> open -> turns of rows, a step each -> last row committed -> check, digest, close -> empty
+ *   seat   request -> open -> turns of rows, a step each -> last row committed, none owed -> check, digest, close -> empty
  *   lane   begin: plan and write a step of all its seats, vote   |   finish: wait for the decision, move the seats on
  *
  * With pipeline stages several lanes are under way at once, so that one lane's vote travels while another writes. All that
@@ -28,7 +28,8 @@ typedef struct ReplaySeat {
     KvgSequence *sequence; /* NULL: empty */
     uint64_t     request;
     uint64_t     committed, round;
-    ReplayTurn   turn;     /* in the step under way; rows 0: not part of it */
+    uint32_t     owed;     /* of the committed rows: the next step begins with them */
+    ReplayTurn   turn;     /* in the step under way; no rows and no replay: not part of it */
 } ReplaySeat;
 
 typedef struct ReplayLane {
@@ -48,6 +49,7 @@ typedef struct ReplayShared {
     ReplayLane          *lanes;    /* [lane_count] */
     uint32_t             lane_count;
     const ReplayRequest *requests; /* [queue.count] */
+    uint32_t             concurrency; /* requests open at once: the placement's slots */
     ReplayPace           pace;
     uint32_t             prompt_rows; /* most prompt rows of a step, all requests together */
     int                  rank, passes_accepted; /* the last stage passes accepted counts */
@@ -59,10 +61,12 @@ typedef struct ReplayShared {
     ReplayFault          fault;
     int                  fault_done; /* on the rank that it is for */
     uint64_t             flipped;    /* the request whose row was flipped */
-    float               *k, *v;      /* [a step's rows at most][row_elements_max] */
+    float               *k, *v;      /* [a step's rows at most][row_elements_max]: K and V, or latent rows and their indexer's */
+    ReplayRecurrentScratch recurrent;
     uint64_t             rows;       /* committed for good or to be made again: the progress bar's */
     uint64_t             running;    /* requests in seats */
     uint64_t             turned_out; /* preemptions */
+    uint64_t             replayed;   /* rows written again because recurrent state or an index ring stood before them */
     int                  hold;       /* 1: no admission until a request closes */
     ReplayBytes          peak;
     ReplayLatencies      latencies;

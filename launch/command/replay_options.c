@@ -10,11 +10,11 @@
 
 /* Counts as the parser reads them, before they are narrowed. */
 typedef struct ReplayCounts {
-    uint64_t    tp, pp, concurrency, chunk, spec;
+    uint64_t    tp, pp, concurrency, chunk, spec, columns;
     const char *layout, *fault;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 19, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 21, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -28,6 +28,9 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--concurrency", OPTION_COUNT, &counts->concurrency, "N", "requests open at once (16)", 1, CONCURRENCY_MAX, 0 },
         { "--chunk", OPTION_COUNT, &counts->chunk, "N", "prompt rows of a request a step (512)", 1, CHUNK_MAX, 0 },
         { "--spec", OPTION_COUNT, &counts->spec, "K", "rounds of K rows, 1..K of them accepted (0: none)", 0, SPEC_MAX, 0 },
+        { "--columns", OPTION_COUNT, &counts->columns, "N", "recurrent states a sequence holds (K+1; fewer: accepted rows are replayed)", 2,
+          COLUMNS_MAX, 0 },
+        { "--mtp", OPTION_FLAG, &options->mtp, NULL, "place the MTP blocks too, on the last stage", 0, 0, 0 },
         { "--seed", OPTION_COUNT, &options->seed, "N", "of all values and rounds (1)", 0, 0, 0 },
         { "--format-k", OPTION_FORMAT, &options->format_k, "F", "format of K rows", 0, 0, 0 },
         { "--format-v", OPTION_FORMAT, &options->format_v, "F", "format of V rows", 0, 0, 0 },
@@ -61,6 +64,7 @@ static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
     options->concurrency = (uint32_t)counts->concurrency;
     options->chunk = (uint32_t)counts->chunk;
     options->spec = (uint32_t)counts->spec;
+    options->columns = counts->columns != 0 ? (uint32_t)counts->columns : options->spec > 1 ? options->spec + 1 : 2;
     KVG_TRY(parse_layout(counts->layout, &options->layout));
     if (counts->fault != NULL) {
         KVG_TRY(kvg_replay_fault_parse(counts->fault, &options->fault));

@@ -16,11 +16,13 @@ typedef struct ReplayOptions {
     uint32_t    concurrency;   /* most requests open at once */
     uint32_t    chunk;         /* most prompt rows of a request a step */
     uint32_t    spec;          /* rows a decode round; 0: none */
+    uint32_t    columns;       /* of recurrent state a sequence; as asked, else one a row of a round and the current one */
     uint64_t    seed;
     KvFormat    format_k, format_v; /* KVG_POLICY: not asked for */
     int         ring;          /* -1: as the environment says, 0, 1 */
     KvLayout    layout;
     uint64_t    memory;        /* bytes a rank; 0: chosen */
+    int         mtp;           /* MTP blocks on the last stage, written and committed with the trunk */
     int         verify, json, help;
     ReplayFault fault;
 } ReplayOptions;

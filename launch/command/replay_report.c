@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,30 @@ static const char *lossy(KvFormat format)
     return kvg_format_is_lossy(format) ? " (lossy)" : "";
 }
 
-void kvg_replay_formats(const KvGridPlan *plan, char *text, size_t bytes)
+/* Adds to the text, from `used` on; how much is used then. Cut where it does not fit. */
+static size_t add_words(char *text, size_t bytes, size_t used, const char *format, ...)
+{
+    va_list arguments;
+    if (used >= bytes) {
+        return used;
+    }
+    va_start(arguments, format);
+    int written = vsnprintf(text + used, bytes - used, format, arguments);
+    va_end(arguments);
+    return used + (written > 0 ? (size_t)written : 0);
+}
+
+static int has_kind(const ModelConfig *config, KvStateKind kind)
+{
+    for (uint32_t il = 0; il < config->plan.n_layer + config->plan.n_mtp; il++) {
+        if (config->plan.layers[il].kind == kind) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -69,22 +93,23 @@ void kvg_replay_formats(const KvGridPlan *plan, char *text, size_t bytes)
         while (earlier < il && (plan->format_k[earlier] != plan->format_k[il] || plan->format_v[earlier] != plan->format_v[il])) {
             earlier++;
         }
-        if (earlier < il || plan->format_k[il] == KVG_POLICY || used >= bytes) {
-            continue; /* told already, or no rows */
+        if (earlier == il && plan->format_k[il] != KVG_POLICY) { /* not told already, and K/V rows */
+            used = add_words(text, bytes, used, "%sK %s%s, V %s%s", used > 0 ? "; other layers " : "", kvg_format_name(plan->format_k[il]),
+                             lossy(plan->format_k[il]), kvg_format_name(plan->format_v[il]), lossy(plan->format_v[il]));
         }
-        int written = snprintf(text + used, bytes - used, "%sK %s%s, V %s%s", used > 0 ? "; other layers " : "",
-                               kvg_format_name(plan->format_k[il]), lossy(plan->format_k[il]), kvg_format_name(plan->format_v[il]),
-                               lossy(plan->format_v[il]));
-        used += written > 0 ? (size_t)written : 0;
+    }
+    if (has_kind(config, KVG_STATE_LATENT)) {
+        used = add_words(text, bytes, used, "%slatent rows f32", used > 0 ? "; " : "");
+    }
+    if (has_kind(config, KVG_STATE_RECURRENT)) {
+        used = add_words(text, bytes, used, "%srecurrent state f32", used > 0 ? "; " : "");
     }
 }
 
-void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, uint64_t memory, uint64_t count)
+void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, const char *formats, uint64_t memory, uint64_t count)
 {
-    char formats[256];
-    kvg_replay_formats(plan, formats, sizeof formats);
     printf("%s; %s on %ux%u ranks (tp x pp), %" PRIu64 " requests, up to %u at a time, %.1f MiB a rank\n", formats, options->model,
-           plan->tp, plan->pp, count, options->concurrency, (double)memory / (1 << 20));
+           plan->tp, plan->pp, count, plan->slots, (double)memory / (1 << 20));
     fflush(stdout);
 }
 
@@ -133,7 +158,8 @@ KvgStatus kvg_replay_result_gather(const ReplayRun *run, ReplayResult *result)
 {
     const ReplayShared *shared = &run->shared;
     KvgStats            stats = { .size = sizeof stats };
-    *result = (ReplayResult){ .requests = shared->queue.count, .tokens = run->rows_total, .turned_out = shared->turned_out };
+    *result = (ReplayResult){ .requests = shared->queue.count, .tokens = run->rows_total, .turned_out = shared->turned_out,
+                              .replayed = shared->replayed };
     KVG_TRY(kvg_stats(shared->placement, &stats));
     KVG_TRY(kvg_replay_digests_final(&shared->digests, &result->digest));
     KVG_TRY(gather_ranks(run, &stats, result));
@@ -152,7 +178,7 @@ KvgStatus kvg_replay_result_gather(const ReplayRun *run, ReplayResult *result)
     result->rows_per_second = run->seconds > 0 ? (double)result->tokens / run->seconds : 0;
     result->vote_p50_us = 1e-3 * (double)kvg_replay_percentile(shared->latencies.ns, shared->latencies.count, 50);
     result->vote_p99_us = 1e-3 * (double)kvg_replay_percentile(shared->latencies.ns, shared->latencies.count, 99);
-    kvg_replay_formats(kvg_placement_plan(shared->placement), result->formats, sizeof result->formats);
+    result->formats = run->formats;
     return KVG_OK;
 }
 
@@ -173,6 +199,9 @@ void kvg_replay_print_summary(const ReplayResult *result)
            result->rows_per_second);
     printf("steps       %" PRIu64 " commits, %" PRIu64 " rollbacks, %" PRIu64 " grows; vote p50 %.1f us, p99 %.1f us (post to decided)\n",
            result->commits, result->rollbacks, result->grows, result->vote_p50_us, result->vote_p99_us);
+    if (result->replayed > 0) {
+        printf("replayed    %" PRIu64 " accepted rows, into recurrent state or an index ring that stood before them\n", result->replayed);
+    }
     for (int rank = 0; rank < result->rank_count; rank++) {
         const ReplayRankEnd *at = &result->ranks[rank];
         printf("rank %-6d content %" PRIu64 ", booked %" PRIu64 ", taken %" PRIu64 " bytes at most; %" PRIu64 ", %" PRIu64 ", %" PRIu64
@@ -202,10 +231,11 @@ KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult
         json_array_append_new(ranks, rank_object(rank, &result->ranks[rank]));
     }
     json_t *object = json_pack(
-        "{s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:i, s:i, s:s, s:o, s:s}", "requests",
+        "{s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:i, s:i, s:s, s:o, s:s}", "requests",
         (json_int_t)result->requests, "refused", (json_int_t)result->refused, "tokens", (json_int_t)result->tokens,
         "state_rows_per_second", result->rows_per_second, "seconds", result->seconds, "commits", (json_int_t)result->commits, "rollbacks",
-        (json_int_t)result->rollbacks, "grows", (json_int_t)result->grows, "preempted", (json_int_t)result->turned_out, "vote_p50_us",
+        (json_int_t)result->rollbacks, "grows", (json_int_t)result->grows, "preempted", (json_int_t)result->turned_out,
+        "replayed_rows", (json_int_t)result->replayed, "vote_p50_us",
         result->vote_p50_us, "vote_p99_us", result->vote_p99_us, "verified_rows", (json_int_t)result->checked_rows, "mismatches",
         (json_int_t)(result->mismatches + result->differing), "tp", (int)options->tp, "pp", (int)options->pp, "formats", result->formats,
         "ranks", ranks, "digest", hex);

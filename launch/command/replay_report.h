@@ -29,19 +29,19 @@ typedef struct ReplayRankEnd {
 typedef struct ReplayResult {
     ReplayRankEnd *ranks; /* [rank_count] */
     int            rank_count;
-    uint64_t       requests, refused, tokens, turned_out;
+    uint64_t       requests, refused, tokens, turned_out, replayed;
     uint64_t       commits, rollbacks, grows;
     uint64_t       checked_rows, mismatches; /* over all ranks */
     uint64_t       differing;                /* requests whose copies of a head part */
     double         seconds, rows_per_second, vote_p50_us, vote_p99_us;
     KvDigest       digest;
-    char           formats[256];
+    const char    *formats;                  /* the run's */
 } ReplayResult;
 
-/* "K q8_0 (lossy), V q5_1 (lossy)", and the pairs of each class where classes differ. */
-void kvg_replay_formats(const KvGridPlan *plan, char *text, size_t bytes);
+/* "K q8_0 (lossy), V q5_1 (lossy)", the pairs of each class where classes differ, and what is kept for other kinds of layers. */
+void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, char *text, size_t bytes);
 /* Line 1. */
-void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, uint64_t memory, uint64_t count);
+void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, const char *formats, uint64_t memory, uint64_t count);
 
 /* Brings the ranks' numbers together. Collective; good on every rank but for the digest and `differing`, which are rank 0's. */
 KvgStatus kvg_replay_result_gather(const ReplayRun *run, ReplayResult *result);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 #include "launch/command/replay_report.h"
+#include "launch/command/replay_write.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
 #include "runtime/comm/clock.h"
@@ -55,7 +56,7 @@ static KvgStatus check_longest_fits(const ReplayRun *run)
 
 static KvgStatus create_lanes(ReplayRun *run)
 {
-    const uint32_t pp = kvg_grid_pp(run->grid), concurrency = run->shared.options->concurrency;
+    const uint32_t pp = kvg_grid_pp(run->grid), concurrency = run->shared.concurrency;
     const uint32_t count = pp > 1 ? (uint32_t)kvg_min_u64(2 * pp, concurrency) : 1;
     void          *memory = NULL;
     KVG_TRY(kvg_calloc(count, sizeof(ReplayLane), "the batches", &memory));
@@ -70,15 +71,7 @@ static KvgStatus create_lanes(ReplayRun *run)
 static KvgStatus create_buffers(ReplayRun *run)
 {
     ReplayShared *shared = &run->shared;
-    const uint64_t round_rows = shared->pace.spec > 1 ? shared->pace.spec : 1;
-    const uint64_t rows = shared->prompt_rows + round_rows * run->shared.lanes[0].count;
-    const size_t   row_bytes = shared->planes.row_elements_max * sizeof(float);
-    void          *memory = NULL;
-    KVG_TRY(kvg_calloc(rows, row_bytes, "a step's K rows", &memory));
-    shared->k = memory;
-    KVG_TRY(kvg_calloc(rows, row_bytes, "a step's V rows", &memory));
-    shared->v = memory;
-    return KVG_OK;
+    return kvg_replay_write_create(shared->prompt_rows + (uint64_t)kvg_replay_round_rows_max(&shared->pace) * shared->lanes[0].count, shared);
 }
 
 static uint32_t chunk_rows(const ReplayOptions *options, const KvGridPlan *plan)
@@ -101,16 +94,17 @@ KvgStatus kvg_replay_run_create(const ReplayOptions *options, const ReplayLaunch
     shared->options = options;
     shared->placement = placement;
     shared->requests = requests;
+    shared->concurrency = kvg_placement_plan(placement)->slots;
     shared->pace = (ReplayPace){ options->seed, chunk_rows(options, kvg_placement_plan(placement)), options->spec };
     shared->prompt_rows = (uint32_t)kvg_max_u64(shared->pace.chunk, STEP_PROMPT_ROWS);
     shared->rank = kvg_grid_rank(grid);
     shared->passes_accepted = kvg_grid_stage(grid) + 1 == kvg_grid_pp(grid);
     shared->maker.seed = options->seed;
     shared->fault = options->fault;
-    KVG_TRY_GOTO(kvg_replay_planes_collect(placement, &shared->planes), err_free);
     KVG_TRY_GOTO(kvg_replay_queue_create(count, &shared->queue), err_free);
-    KVG_TRY_GOTO(kvg_replay_check_create(&shared->planes, &shared->check), err_free);
     KVG_TRY_GOTO(create_lanes(run), err_free);
+    KVG_TRY_GOTO(kvg_replay_planes_collect(placement, shared->lanes[0].batch, &shared->planes), err_free);
+    KVG_TRY_GOTO(kvg_replay_check_create(&shared->planes, &shared->check), err_free);
     KVG_TRY_GOTO(create_buffers(run), err_free);
 err_free: /* what this rank lacks, all must hear of before the first collective call below */
     status = kvg_replay_agree(launch, status);
@@ -135,8 +129,7 @@ void kvg_replay_run_free(ReplayRun *run)
         kvg_replay_lane_free(&run->shared.lanes[i]);
     }
     kvg_free(run->shared.lanes);
-    kvg_free(shared->k);
-    kvg_free(shared->v);
+    kvg_replay_write_free(shared);
     kvg_free(shared->latencies.ns);
     kvg_replay_check_free(&shared->check);
     kvg_replay_queue_free(&shared->queue);

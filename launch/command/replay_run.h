@@ -9,6 +9,7 @@ typedef struct ReplayRun {
     ReplayShared        shared;
     const ReplayLaunch *launch;
     KvgGrid            *grid;
+    const char         *formats;    /* in words; the caller's */
     uint32_t            patience;   /* rounds over the lanes without any row before somebody is turned out */
     uint64_t            rows_total; /* of all requests that are not refused */
     double              seconds;    /* of the loop */

@@ -30,17 +30,30 @@ uint32_t kvg_replay_accepted(uint64_t seed, uint64_t request, uint64_t round, ui
     return 1 + (uint32_t)((draw >> 32) % spec);
 }
 
-ReplayTurn kvg_replay_turn(const ReplayPace *pace, const ReplayRequest *request, uint64_t index, uint64_t committed, uint64_t round)
+static uint32_t round_rows(const ReplayPace *pace)
+{
+    return pace->spec > 1 ? pace->spec : 1;
+}
+
+uint32_t kvg_replay_round_rows_max(const ReplayPace *pace)
+{
+    return 2 * round_rows(pace);
+}
+
+ReplayTurn kvg_replay_turn(const ReplayPace *pace, const ReplayRequest *request, uint64_t index, uint64_t committed, uint32_t owed,
+                           uint64_t round)
 {
     const uint64_t total = kvg_replay_total(request);
+    const uint32_t spec = round_rows(pace);
     KVG_ASSERT(pace->chunk >= 1);
     KVG_ASSERT(committed <= total);
-    ReplayTurn turn = { 0, 0, committed >= request->context };
+    ReplayTurn turn = { owed, 0, 0, committed >= request->context };
+    KVG_ASSERT(owed == 0 || turn.decode);
+    KVG_ASSERT(owed < kvg_replay_round_rows_max(pace));
     if (!turn.decode) {
         turn.rows = (uint32_t)kvg_min_u64(pace->chunk, request->context - committed);
         turn.accepted = turn.rows;
-    } else if (committed < total) {
-        uint32_t spec = pace->spec > 1 ? pace->spec : 1;
+    } else if (committed < total && owed <= spec) {
         turn.rows = (uint32_t)kvg_min_u64(spec, total - committed);
         turn.accepted = (uint32_t)kvg_min_u64(turn.rows, kvg_replay_accepted(pace->seed, index, round, spec));
     }

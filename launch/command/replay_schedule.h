@@ -36,14 +36,19 @@ typedef struct ReplayPace {
 
 /* What a request does in its next step. */
 typedef struct ReplayTurn {
-    uint32_t rows;     /* staged; 0: the request is done */
+    uint32_t replay;   /* rows at the head of the step that are written again, at their old positions */
+    uint32_t rows;     /* staged behind them */
     uint32_t accepted; /* of those, kept: 1..rows */
     int      decode;   /* 0: prompt rows */
-} ReplayTurn;
+} ReplayTurn; /* replay and rows 0: the request is done */
 
-/* The turn of request number `index` that has `committed` rows and has finished `round` decode rounds. The last round is
- * clipped so that exactly context + generated rows commit. */
-ReplayTurn kvg_replay_turn(const ReplayPace *pace, const ReplayRequest *request, uint64_t index, uint64_t committed, uint64_t round);
+/* Most rows of one decode turn. */
+uint32_t kvg_replay_round_rows_max(const ReplayPace *pace);
+/* The turn of request number `index` that has `committed` rows, owes `owed` of them as a replay, and has finished `round` decode rounds. The
+ * last round is clipped so that exactly context + generated rows commit. A replay has a step of its own once it is longer than a
+ * round, or nothing is left to stage: partial accepts in a row let it grow. */
+ReplayTurn kvg_replay_turn(const ReplayPace *pace, const ReplayRequest *request, uint64_t index, uint64_t committed, uint32_t owed,
+                           uint64_t round);
 
 /* Rows that a check reads at close, out of the held rows [first, len): the edges, both sides of the chunk edge after the
  * first row, and some drawn from (seed, index). Ascending, distinct. */

@@ -11,12 +11,31 @@ static void shift_taps(const float *in, const float *x, uint64_t channels, uint3
     }
 }
 
+/* Two loops, since a compiler that cannot tell whether columns are one or apart leaves both scalar. Products are rounded, then added: built
+ * without contraction. */
+static void update_apart(const float *restrict in, const float *restrict u, float decay, uint64_t elements, float *restrict out)
+{
+    for (uint64_t e = 0; e < elements; e++) {
+        float decayed = decay * in[e];
+        out[e] = decayed + u[e];
+    }
+}
+
+static void update_in_place(const float *restrict u, float decay, uint64_t elements, float *restrict state)
+{
+    for (uint64_t e = 0; e < elements; e++) {
+        float decayed = decay * state[e];
+        state[e] = decayed + u[e];
+    }
+}
+
 void kvg_recurrent_token(const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
                          uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out)
 {
     if (taps > 0) shift_taps(conv_in, x, channels, taps, conv_out);
-    for (uint64_t e = 0; e < elements; e++) {
-        float decayed = decay * state_in[e]; /* rounded, then added: built without contraction */
-        state_out[e] = decayed + u[e];
+    if (state_in == state_out) {
+        update_in_place(u, decay, elements, state_out);
+    } else {
+        update_apart(state_in, u, decay, elements, state_out);
     }
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs of `kvgrid replay` that must agree: one digest for every grid, chunk, concurrency, speculation, ring, layout and memory.
-#   run_replay.sh grids|shapes|memory|faults|use KVGRID DATA MPIEXEC     exit 0 passed, 1 failed, 77 there is no MPI
+#   run_replay.sh grids|shapes|kinds|memory|faults|use KVGRID DATA MPIEXEC     exit 0 passed, 1 failed, 77 there is no MPI
 set -u
 set=$1 kvgrid=$2 data=$3 mpiexec=$4
 models=$data/models conv=$data/traces/azure_llm_2023_conv.csv code=$data/traces/azure_llm_2023_code.csv
@@ -106,6 +106,34 @@ shapes)
   run 1 --json --seed 2
   [ $status = 0 ] && [ "$digest" != "$want" ] || fail "another seed leaves the digest as it was"
   ;;
+kinds) # recurrent and latent layers; table.sh runs them all, on all grids
+  hybrid="--trace $conv --requests 2 --max-tokens 40"
+  on_grids "2x2" --model "$models/kimi-linear-48b-a3b.json" $hybrid
+  base=$want
+  for shape in "--spec 3" "--spec 3 --columns 3 --chunk 7" "--layout flat --spec 4 --columns 2" "--concurrency 1 --chunk 1"; do
+    same "$base" 1 --model "$models/kimi-linear-48b-a3b.json" $hybrid $shape
+  done
+  [ "$(field replayed_rows)" = 0 ] || fail "rows of one each are replayed"
+  same "$base" 4 --model "$models/kimi-linear-48b-a3b.json" $hybrid --tp 2 --pp 2 --spec 3 --columns 2
+  [ "$(field replayed_rows)" -gt 0 ] || fail "two columns and partial accepts, and nothing is replayed"
+  same "$base" 4 --model "$models/kimi-linear-48b-a3b.json" $hybrid --tp 2 --pp 2 --spec 3
+  [ "$(field replayed_rows)" = 0 ] || fail "a column for each row, and rows are replayed"
+  on_grids "4x1" --model "$models/jamba-v0.1.json" $hybrid --requests 1
+  on_grids "1x2" --model "$models/nemotron-3-nano-30b-a3b.json" $hybrid --spec 3 --columns 2
+  on_grids "2x2" --model "$models/glm-5.3-flash.json" $hybrid --requests 1 --max-tokens 14 --spec 3
+  base=$want
+  same "$base" 1 --model "$models/glm-5.3-flash.json" $hybrid --requests 1 --max-tokens 14 --spec 3 --columns 2 --layout flat
+  KVGRID_DSA_INDEX_RING=0 same "$base" 1 --model "$models/glm-5.3-flash.json" $hybrid --requests 1 --max-tokens 14 --chunk 3
+  KVGRID_DSA_INDEX_RING=16 same "$base" 1 --model "$models/glm-5.3-flash.json" $hybrid --requests 1 --max-tokens 14 --chunk 9
+  sparse="--model $models/deepseek-v3.2.json --trace $conv --requests 3 --max-tokens 300"
+  on_grids "2x2" $sparse
+  base=$want
+  for shape in "--spec 3 --layout flat" "--chunk 33 --concurrency 2" "--memory 70MB"; do
+    same "$base" 1 $sparse $shape
+  done
+  on_grids "1x4" $sparse --mtp --spec 5
+  [ "$want" != "$base" ] || fail "MTP blocks leave the digest as it was"
+  ;;
 memory)
   same "" 1
   base=$want
@@ -148,6 +176,27 @@ faults)
   windowed="--model $models/mistral-7b-v0.1.json --trace $conv --requests 1 --max-tokens 160 --ring on"
   same "" 1 $windowed
   refused 1 "rank 0" 1 $windowed --json --verify --fault flip:0@step3
+  # every kind: state after its last token, latent rows, keys
+  for hit in "kimi-linear-48b-a3b 1 40" "jamba-v0.1 1 40" "deepseek-v3.2 3 40" "kimi-k2 3 60" "glm-5.3-flash 1 14"; do
+    read -r name step tokens <<<"$hit"
+    hybrid="--model $models/$name.json --trace $conv --requests 1 --max-tokens $tokens --chunk 10"
+    same "" 1 $hybrid
+    base=$want
+    refused 1 "rank 0" 1 $hybrid --json --verify --fault flip:0@step$step
+    [ -n "$digest" ] && [ "$digest" != "$base" ] || fail "flip in $name leaves the digest '$digest'"
+  done
+  hybrid="--model $models/kimi-linear-48b-a3b.json --trace $conv --requests 1 --max-tokens 24 --chunk 10"
+  same "" 1 $hybrid
+  base=$want
+  kinds=""
+  for seed in 1 2 3 4 5 6 7 8; do # at the last of its steps a request's state may be hit; what is, the seed draws
+    refused 1 "rank 0" 1 $hybrid --json --verify --seed $seed --fault flip:0@step14
+    kinds="$kinds $(sed -n 's/.*layer [0-9]*, \([a-z]*\) .*/\1/p' "$err")"
+  done
+  for kind in latent conv state; do
+    case $kinds in *$kind*) ;; *) fail "flips hit$kinds, and no $kind" ;; esac
+  done
+  same "$base" 4 $hybrid --tp 2 --pp 2 --spec 3 --columns 2 --fault refuse:2@step4
   refused 2 "never struck" 4 --tp 2 --pp 2 --fault refuse:1@step100000
   ;;
 use)
@@ -163,13 +212,14 @@ use)
   refused 2 "absent.csv" 2 --tp 2 --trace "$scratch/absent.csv"
   refused 2 "1, 2, 4" 3 --tp 3
   refused 2 "head" 1 --model "$models/stories15m.json"
-  refused 2 "LatentKvCache" 2 --tp 2 --model "$models/deepseek-v3.2.json"
-  refused 2 "Recurrent" 1 --model "$models/jamba-v0.1.json"
+  refused 2 "--columns" 1 --columns 1
+  refused 2 "slots" 1 --model "$models/jamba-v0.1.json" --memory 4MB
+  refused 2 "compress_ratios" 1 --model "$models/deepseek-v4-flash.json"
   printf 'TIMESTAMP,ContextTokens,GeneratedTokens\nx,5,many\n' >"$scratch/bad.csv"
   refused 2 "bad.csv" 2 --tp 2 --trace "$scratch/bad.csv"
   # a knob, or an option, of one rank alone
   shared="${small[*]} --tp 2"
-  for mixed in "KVGRID_SWA_RING=1 --" "KVGRID_KV_V=q8_0 --" "A=1 -- --seed 2" "A=1 -- --spec 3" "A=1 -- --requests 2"; do
+  for mixed in "KVGRID_SWA_RING=1 --" "KVGRID_KV_V=q8_0 --" "A=1 -- --seed 2" "A=1 -- --spec 3" "A=1 -- --requests 2" "A=1 -- --columns 5" "A=1 -- --mtp"; do
     checks=$((checks + 1))
     ASAN_OPTIONS=$leaks_of_mpi "$mpiexec" -q --oversubscribe --mca odls_base_sigkill_timeout 0 -n 1 "$kvgrid" replay $shared : -n 1 env ${mixed%%--*} "$kvgrid" replay $shared ${mixed#*--} >"$out" 2>"$err"
     [ $? = 2 ] && [ "$(grep -c '^kvgrid replay: .*rank 0 and rank 1 differ' "$err")" = 1 ] || { fail "rank 1 alone with $mixed"; head -n 5 "$err"; }

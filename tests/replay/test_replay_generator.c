@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvgrid/recurrent.h>
+
 #include "launch/command/replay_generator.h"
 
 static uint64_t key_of(uint64_t seed, uint64_t request, uint32_t layer, uint32_t plane, uint32_t head, uint64_t position)
@@ -82,6 +84,67 @@ START_TEST(test_values_stay_within_four_and_use_all_scales)
 }
 END_TEST
 
+START_TEST(test_a_row_from_its_middle_is_that_part_of_it)
+{
+    float    row[200], part[200];
+    uint64_t key = key_of(3, 1, 4, 6, 1, 5);
+    kvg_replay_fill(key, row, 200);
+    for (size_t first = 0; first < 200; first += 32) {
+        for (size_t count = 1; first + count <= 200; count += count < 34 ? 1 : 31) {
+            kvg_replay_fill_from(key, first, part, count);
+            ck_assert_mem_eq(part, row + first, count * sizeof(float));
+        }
+    }
+}
+END_TEST
+
+/* The fused update against the library's rule, token by token. */
+START_TEST(test_folding_is_the_librarys_update_row_by_row)
+{
+    static const size_t widths[] = { 1, 15, 16, 17, 31, 32, 33, 48, 64, 100 };
+    enum { WIDTH = 100, ROWS = 5 };
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        for (uint32_t rows = 1; rows <= ROWS; rows++) {
+            float    start[WIDTH], want[ROWS][WIDTH + 1], got[ROWS][WIDTH + 1], in_place[WIDTH], u[WIDTH], *each[ROWS], *end[ROWS] = { NULL };
+            uint64_t keys[ROWS];
+            kvg_replay_fill(99, start, WIDTH);
+            memcpy(in_place, start, sizeof start);
+            memset(got, 0x7f, sizeof got);
+            memset(want, 0x7f, sizeof want); /* what lies behind a row must stay */
+            for (uint32_t i = 0; i < rows; i++) {
+                keys[i] = key_of(1, 2, 3, 6, 4, i);
+                each[i] = got[i];
+                kvg_replay_fill(keys[i], u, widths[w]);
+                kvg_recurrent_token(NULL, i == 0 ? start : want[i - 1], NULL, u, REPLAY_DECAY, 0, 0, widths[w], NULL, want[i]);
+            }
+            kvg_replay_fold(keys, rows, REPLAY_DECAY, widths[w], start, each);
+            ck_assert_mem_eq(got, want, rows * sizeof *want);
+            end[rows - 1] = in_place;
+            kvg_replay_fold(keys, rows, REPLAY_DECAY, widths[w], in_place, end);
+            ck_assert_mem_eq(in_place, want[rows - 1], widths[w] * sizeof(float));
+            ck_assert_mem_eq(in_place + widths[w], start + widths[w], (WIDTH - widths[w]) * sizeof(float));
+        }
+    }
+}
+END_TEST
+
+START_TEST(test_a_pool_key_sums_gated_values_in_row_order)
+{
+    float rows[4 * 6], key[4] = { 0, 0, 0, 42 };
+    kvg_replay_fill(7, rows, 24);
+    kvg_replay_pool_key(rows, 4, 3, key);
+    for (int i = 0; i < 3; i++) {
+        float want = 0;
+        for (int row = 0; row < 4; row++) {
+            volatile float gated = rows[6 * row + 3 + i] * rows[6 * row + i];
+            want += gated;
+        }
+        ck_assert(key[i] == want);
+    }
+    ck_assert(key[3] == 42);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("replay_generator");
@@ -90,6 +153,9 @@ int main(void)
     tcase_add_test(cases, test_a_short_row_is_the_front_of_a_long_one);
     tcase_add_test(cases, test_every_part_of_the_place_changes_the_row);
     tcase_add_test(cases, test_values_stay_within_four_and_use_all_scales);
+    tcase_add_test(cases, test_a_row_from_its_middle_is_that_part_of_it);
+    tcase_add_test(cases, test_folding_is_the_librarys_update_row_by_row);
+    tcase_add_test(cases, test_a_pool_key_sums_gated_values_in_row_order);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -29,6 +29,7 @@ START_TEST(test_the_defaults_are_one_rank_all_requests_and_no_drafts)
     ck_assert_int_eq(parse("--model m --trace t", &options), KVG_OK);
     ck_assert(options.tp == 1 && options.pp == 1 && options.spec == 0 && options.ring == -1 && options.layout == KVG_LAYOUT_POOL);
     ck_assert(options.requests == REPLAY_NO_LIMIT && options.max_tokens == REPLAY_NO_LIMIT && options.memory == 0);
+    ck_assert(options.columns == 2 && !options.mtp);
     ck_assert(options.fault.kind == REPLAY_FAULT_NONE && !options.verify && !options.json && !options.help);
 }
 END_TEST
@@ -46,12 +47,29 @@ START_TEST(test_every_option_lands_in_its_place)
 }
 END_TEST
 
+START_TEST(test_columns_follow_the_rounds_unless_they_are_given)
+{
+    static const struct { const char *words; uint32_t columns; } lines[] = {
+        { "--spec 0", 2 }, { "--spec 1", 2 }, { "--spec 2", 3 }, { "--spec 3", 4 }, { "--spec 1024", 1025 }, { "--spec 3 --columns 2", 2 },
+        { "--columns 3 --spec 3", 3 }, { "--columns 7", 7 }, { "--spec 3 --columns 4096", 4096 },
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        ReplayOptions options;
+        char          line[80];
+        snprintf(line, sizeof line, "--model m --trace t --mtp %s", lines[i].words);
+        ck_assert_int_eq(parse(line, &options), KVG_OK);
+        ck_assert_uint_eq(options.columns, lines[i].columns);
+        ck_assert_int_eq(options.mtp, 1);
+    }
+}
+END_TEST
+
 START_TEST(test_bad_use_is_refused_and_changes_nothing)
 {
     static const char *const lines[] = {
         "", "--model m", "--trace t", "--model m --trace t --tp 0", "--model m --trace t --pp 0", "--model m --trace t --requests 0",
         "--model m --trace t --concurrency 0", "--model m --trace t --chunk 0", "--model m --trace t --spec -1",
-        "--model m --trace t --spec 1025", "--model m --trace t --layout ring", "--model m --trace t --ring yes",
+        "--model m --trace t --spec 1025", "--model m --trace t --columns 1", "--model m --trace t --columns 0", "--model m --trace t --columns 4097", "--model m --trace t --layout ring", "--model m --trace t --ring yes",
         "--model m --trace t --memory 0", "--model m --trace t --memory lots", "--model m --trace t --format-k q9",
         "--model m --trace t --wat",
         "--model m --trace t stray", "--model m --trace t --fault flip:1@step1", "--model m --trace t --fault flip:0@step0",
@@ -88,6 +106,7 @@ int main(void)
     TCase *cases = tcase_create("options");
     tcase_add_test(cases, test_the_defaults_are_one_rank_all_requests_and_no_drafts);
     tcase_add_test(cases, test_every_option_lands_in_its_place);
+    tcase_add_test(cases, test_columns_follow_the_rounds_unless_they_are_given);
     tcase_add_test(cases, test_bad_use_is_refused_and_changes_nothing);
     tcase_add_test(cases, test_fault_words_are_read_and_near_misses_are_not);
     suite_add_tcase(suite, cases);

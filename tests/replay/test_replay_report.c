@@ -26,8 +26,19 @@ START_TEST(test_line_one_names_each_pair_of_formats_once_and_calls_quantised_one
     KvFormat   k[] = { KVG_POLICY, KVG_Q8_0, KVG_Q8_0, KVG_FP8, KVG_Q8_0 }, v[] = { KVG_POLICY, KVG_BF16, KVG_BF16, KVG_FP8, KVG_BF16 };
     KvGridPlan plan = { .n_layer = 5, .format_k = k, .format_v = v };
     char       text[256];
-    kvg_replay_formats(&plan, text, sizeof text);
+    StatePlan  layers[5] = { 0 };
+    ModelConfig config = { .plan = { 5, 0, layers } };
+    kvg_replay_formats(&plan, &config, text, sizeof text);
     ck_assert_str_eq(text, "K q8_0 (lossy), V bf16; other layers K fp8 (lossy), V fp8 (lossy)");
+    layers[0].kind = KVG_STATE_RECURRENT;
+    kvg_replay_formats(&plan, &config, text, sizeof text);
+    ck_assert_str_eq(text, "K q8_0 (lossy), V bf16; other layers K fp8 (lossy), V fp8 (lossy); recurrent state f32");
+    kvg_replay_formats(&plan, &config, text, 10); /* cut, not overrun */
+    ck_assert_str_eq(text, "K q8_0 (l");
+    plan.n_layer = 1; /* no K/V rows at all */
+    layers[4].kind = KVG_STATE_LATENT;
+    kvg_replay_formats(&plan, &config, text, sizeof text);
+    ck_assert_str_eq(text, "latent rows f32; recurrent state f32");
 }
 END_TEST
 
