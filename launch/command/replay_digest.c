@@ -58,8 +58,10 @@ KvgStatus kvg_replay_digests_create(const ReplayLaunch *launch, uint64_t count, 
     made.mine = memory;
     KVG_TRY_GOTO(kvg_calloc(ranks, made.group_bytes, "all ranks' leaves", &memory), err_free);
     made.all = memory;
-    KVG_TRY_GOTO(kvg_calloc(ranks * made.leaves_max, sizeof(KvLeaf), "one sequence's leaves", &memory), err_free);
-    made.merged = memory;
+    if (launch->bootstrap.rank == 0) {
+        KVG_TRY_GOTO(kvg_calloc(ranks * made.leaves_max, sizeof(KvLeaf), "one sequence's leaves", &memory), err_free);
+        made.merged = memory;
+    }
     *digests = made;
     return KVG_OK;
 err_free:
@@ -131,10 +133,12 @@ static KvgStatus combine(ReplayDigests *digests, uint32_t at)
             return kvg_fail(KVG_ELAYOUT, "rank %d closed request %llu where rank 0 closed %llu", rank, (unsigned long long)head.index,
                             (unsigned long long)first.index);
         }
-        memcpy(digests->merged + count, from + sizeof head, head.count * sizeof(KvLeaf));
+        if (digests->merged != NULL) {
+            memcpy(digests->merged + count, from + sizeof head, head.count * sizeof(KvLeaf));
+        }
         count += head.count;
     }
-    if (bootstrap->rank != 0) {
+    if (digests->merged == NULL) {
         return KVG_OK;
     }
     KvgStatus status = kvg_digest_combine(digests->merged, count, first.len, &digests->sequences[first.index]);

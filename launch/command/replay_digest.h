@@ -18,7 +18,7 @@ typedef struct ReplayDigests {
     uint32_t            group, held;  /* closings a gather; closings since the last one */
     size_t              group_bytes;  /* of one rank */
     uint8_t            *mine, *all;   /* [group_bytes], [ranks][group_bytes] */
-    KvLeaf             *merged;       /* [ranks * leaves_max] */
+    KvLeaf             *merged;       /* [ranks * leaves_max] rank 0's; NULL elsewhere. Mamba-1 has a leaf a channel: hundreds of thousands */
     uint64_t            differing;    /* sequences whose copies on two ranks were not equal; rank 0's */
     char                first[256];   /* the first of them as a sentence */
 } ReplayDigests;
