@@ -91,7 +91,8 @@ static inline KvgStatus kvg_rule_tp_kv_commit_target(const TpKvState *state, con
     return KVG_OK;
 }
 
-/* A windowed pool's base goes up only as far as attention from row `needed` on allows. */
+/* A windowed pool's base goes up as ever, but not past what attention from row `needed` on reads: what is owed again lives on the slack
+ * that is kept for rewinds, so that a step may still be as long. */
 static inline KvgStatus kvg_rule_tp_kv_publish_finalize_from(TpKvState *state, const TpKvTransaction *tx, uint64_t target,
                                                              uint64_t needed)
 {
@@ -101,7 +102,8 @@ static inline KvgStatus kvg_rule_tp_kv_publish_finalize_from(TpKvState *state, c
     state->active = 0;
     state->publishes++;
     if (state->layout == KVG_TP_KV_POOLED_WINDOWED) {
-        state->ring.base = kvg_rule_retain_from(needed, state->ring.window, state->ring.base);
+        uint64_t retain = kvg_min_u64(kvg_rule_retain_from(target, state->ring.window, 0), kvg_rule_view_start(needed, state->ring.window));
+        state->ring.base = kvg_max_u64(state->ring.base, retain);
     }
     return KVG_OK;
 }
