@@ -27,7 +27,7 @@ typedef struct KvgPlaceOptions {
     uint64_t        ctx;                /* T: the length capacity is balanced for; 0: the model's context, else 32768 */
     uint32_t        prefill_chunk_max;  /* 0: 4096 */
     uint32_t        spec_columns;       /* 0: 2; recurrent layers only */
-    int             with_mtp;           /* MTP blocks on the last stage: ENOTSUP until their issue */
+    int             with_mtp;           /* 1: MTP blocks live on the last stage and commit with the trunk */
     const KvDev    *device;             /* the caller's, outlives the placement; NULL: host memory of our own */
 } KvgPlaceOptions;
 

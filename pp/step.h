@@ -52,6 +52,10 @@ KVG_API const uint64_t *kvg_step_first_rows(const KvgStep *step);
 /** KVG_OK if the place takes part in the current pass (or asked for nothing). */
 KVG_API KvgStatus kvg_step_refusal(const KvgStep *step, uint32_t slot);
 
+/** KVG_OK, or what this rank alone failed with while the step was planned (memory, device): it will vote no, writes do nothing, and an engine's own
+ *  kernels must write nothing through views either. */
+KVG_API KvgStatus kvg_step_local(const KvgStep *step);
+
 /** Elements of the current pass, [tokens][heads of this rank][head_dim]; tokens of the places in ascending order, kvg_step_rows(step)[slot] each. */
 typedef struct KvgRows {
     size_t          size;    /* set by KVG_ROWS_INIT */

@@ -341,6 +341,11 @@ KvgStatus kvg_step_refusal(const KvgStep *step, uint32_t slot)
     return slot < step->slots ? (KvgStatus)step->refusal[slot] : kvg_fail(KVG_EINVAL, "place %u of a step of %u places", slot, step->slots);
 }
 
+KvgStatus kvg_step_local(const KvgStep *step)
+{
+    return step->local == KVG_OK ? KVG_OK : kvg_fail(step->local, "%s", step->local_why);
+}
+
 uint64_t kvg_step_number(const KvgStep *step)
 {
     return step->number;

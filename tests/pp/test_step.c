@@ -180,6 +180,34 @@ START_TEST(test_posted_calls_that_went_apart_stop_the_grid)
 }
 END_TEST
 
+START_TEST(test_a_rank_without_memory_says_so_locally_and_votes_no)
+{
+    KvgPlaceOptions options = options_of(2);
+    TestGrid        g;
+    KvgSequence    *s[TEST_RANKS_MAX][8];
+    KvgStep        *steps[TEST_RANKS_MAX];
+    KvgOutcome      outcomes[TEST_RANKS_MAX] = {0};
+    options.layout = KVG_LAYOUT_FLAT;
+    grid_open(&g, 2, 1, (uint32_t[]){2, 4, 0}, &options, NULL, 2);
+    open_all(&g, s, 1, 0);
+    for (int r = 0; r < g.ranks; r++) {
+        ck_assert_int_eq(kvg_batch_set(g.batch[r], 0, s[r][0]), KVG_OK);
+        if (r == 1) kvg_fault_arm(0);
+        ck_assert_int_eq(kvg_step_begin(g.batch[r], (uint32_t[]){70, 0}, &steps[r]), KVG_OK);
+        ck_assert_int_eq(kvg_fault_disarm(), r == 1);
+        ck_assert_int_eq(kvg_step_local(steps[r]), r == 1 ? KVG_ENOMEM : KVG_OK);
+        grid_write(&g, r, steps[r], s[r], 1, 0);
+        grid_post(&g, r, steps[r], NULL, KVG_OK);
+    }
+    ck_assert_int_eq(grid_decide(&g, steps, outcomes), KVG_EREFUSED);
+    ck_assert_int_eq(outcomes[0].rank, 1);
+    ck_assert_int_eq(outcomes[0].reason, KVG_ENOMEM);
+    ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){70, 0}, 1, NULL, -1), KVG_OK); /* it is asked for again, and had */
+    ck_assert_uint_eq(rows_of(s[1][0]), 70);
+    grid_close(&g);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("step");
@@ -190,6 +218,7 @@ int main(void)
     tcase_add_test(tc, test_one_no_rolls_back_every_rank);
     tcase_add_test(tc, test_disagreement_names_field_and_ranks_and_grid_goes_on);
     tcase_add_test(tc, test_posted_calls_that_went_apart_stop_the_grid);
+    tcase_add_test(tc, test_a_rank_without_memory_says_so_locally_and_votes_no);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
