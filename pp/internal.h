@@ -249,6 +249,9 @@ static inline KvgSequence *kvg_batch_at(const KvgBatch *batch, uint32_t slot)
 }
 
 struct KvgSnapshot {
+    KvgPlacement   *placement; /* NULL once it has gone, and the device memory with it */
+    KvgSnapshot   **link;      /* in the placement's list: what points here */
+    KvgSnapshot    *next;
     KvgSequence    *sequence;
     KvCacheSnapshot *cache;
 };
@@ -271,12 +274,15 @@ struct KvgPlacement {
     uint32_t       free_count;
     uint64_t       serial;      /* lives of slots so far */
     uint32_t       batches;
+    KvgSnapshot   *snapshots;   /* alive: their device memory goes with the placement */
     KvgStats       stats;
 };
 
 /* The plan that these bytes a rank [ranks] give; freed by kvg_grid_plan_free. */
 KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *state_bytes, KvGridPlan *plan);
 void      kvg_placement_free(KvgPlacement *placement);
+/* snapshot.c: frees what the placement's snapshots hold of it; the snapshots themselves are the caller's. */
+void      kvg_snapshots_empty(KvgPlacement *placement);
 /* A rank is known lost: nothing that needs every rank can start. EPEER naming it. */
 KvgStatus kvg_grid_whole(const KvgGrid *grid);
 

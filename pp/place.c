@@ -467,6 +467,11 @@ static KvgStatus create_store(KvgPlacement *placement, const uint32_t *units_max
     uint32_t          count = 0;
     KvgStatus         status;
 
+    if (plan->class_count == 0) { /* recurrent layers alone: lengths still live in a class, whose units cost nothing */
+        uint64_t units = (plan->max_ctx + KVG_CHUNK_ROWS - 1) / KVG_CHUNK_ROWS;
+        classes[0] = (KvClassGeometry){ .row_cap = plan->max_ctx, .unit_cap = (uint32_t)units };
+        classes[0].units = classes[0].units_max = (uint32_t)(units * placement->options.max_sequences);
+    }
     for (uint32_t c = 0; c < plan->class_count; c++) {
         const KvClassPlan *from = &plan->classes[c];
         classes[c] = (KvClassGeometry){ .window = from->window, .ring = from->ring, .row_cap = from->row_cap, .unit_cap = from->unit_cap,
@@ -477,7 +482,7 @@ static KvgStatus create_store(KvgPlacement *placement, const uint32_t *units_max
     KVG_TRY_GOTO(fill_layers(placement, layers, &count), out);
     placement->layout_seed = seed_layout(placement, layers, count);
     KvStoreOptions options = { .dev = &placement->device, .layout = placement->options.layout, .layers = layers, .layer_count = count,
-                               .classes = classes, .class_count = plan->class_count, .slots = placement->options.max_sequences,
+                               .classes = classes, .class_count = plan->class_count > 0 ? plan->class_count : 1, .slots = placement->options.max_sequences,
                                .max_ctx = plan->max_ctx, .n_layer = plan->n_layer + plan->n_mtp };
     fill_facts(placement, &options);
     status = kvg_store_create(&options, &placement->store);

@@ -81,6 +81,7 @@ void kvg_placement_destroy(KvgPlacement *placement)
         return;
     }
     KVG_ASSERT(placement->batches == 0);
+    kvg_snapshots_empty(placement);
     for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
         if (placement->sequences[i].open) {
             kvg_sequence_drop(&placement->sequences[i], NULL);

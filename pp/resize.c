@@ -73,8 +73,8 @@ static KvgStatus prepare(ResizeState *state, void *const *hellos)
     }
     KVG_TRY(kvg_placement_replan(state->placement, state->state_bytes, &state->plan));
     state->planned = 1;
-    for (uint32_t c = 0; c < state->plan.class_count; c++) {
-        units[c] = state->plan.classes[c].units;
+    for (uint32_t c = 0; c < kvg_store_class_count(state->placement->store); c++) { /* a class that the plan does not know has no layers: it stays */
+        units[c] = c < state->plan.class_count ? state->plan.classes[c].units : kvg_store_units_total(state->placement->store, c);
     }
     KVG_TRY(kvg_store_resize_prepare(state->placement->store, units));
     state->prepared = 1;

@@ -7,6 +7,7 @@
 #define KVG_SEQUENCE_H
 
 #include <kvgrid/digest.h>
+#include <kvgrid/latent_snapshot.h>
 #include <kvgrid/placement.h>
 #include <kvgrid/taps.h>
 
@@ -85,6 +86,10 @@ KVG_API KvgStatus kvg_sequence_info(const KvgSequence *sequence, KvgSequenceInfo
 KVG_API KvgStatus kvg_sequence_read(const KvgSequence *sequence, uint32_t il, uint32_t plane, uint64_t row, uint32_t rows, float *target);
 /** Where the stored bytes of one row of one head are: the batch's view, for host readers. NULL (last error set) if it is not held here. */
 KVG_API uint8_t *kvg_sequence_row(const KvgSequence *sequence, uint32_t il, uint32_t plane, uint32_t head, uint64_t row);
+
+/** The sequence's share on this rank, for the calls of latent_snapshot.h; NULL if it is closed. Decide its last step first. What those calls make is freed before
+ *  the placement is destroyed. Reach: local. */
+KVG_API KvCache *kvg_sequence_cache(KvgSequence *sequence);
 
 /** The digest of the committed rows, gathered over all ranks, the same on each (S8). Decides the sequence's last step first. Reach: setup. */
 KVG_API KvgStatus kvg_sequence_digest(KvgSequence *sequence, KvDigest *digest);

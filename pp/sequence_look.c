@@ -77,6 +77,11 @@ uint8_t *kvg_sequence_row(const KvgSequence *sequence, uint32_t il, uint32_t pla
     return kvg_plane_row(view, plane == KVG_PLANE_K ? &view->k : &view->v, sequence->cache.slot, head, row);
 }
 
+KvCache *kvg_sequence_cache(KvgSequence *sequence)
+{
+    return check(sequence) == KVG_OK ? &sequence->cache : NULL;
+}
+
 KvgStatus kvg_sequence_leaves(const KvgSequence *sequence, KvLeaf *leaves, size_t capacity, size_t *count)
 {
     KVG_TRY(check(sequence));

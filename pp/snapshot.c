@@ -1,5 +1,38 @@
-/* Snapshot: what a sequence can be taken back to. For K/V rows that is lengths: rows past them are overwritten in place. */
+/* Snapshot: what a sequence can be taken back to. For K/V rows that is lengths: rows past them are overwritten in place; recurrent state and
+ * index tails are copies in the placement's device memory, which goes with the placement: a snapshot that outlives it is empty. */
 #include "pp/internal.h"
+
+static void link_to(KvgSnapshot *snapshot, KvgPlacement *placement)
+{
+    snapshot->placement = placement;
+    snapshot->next = placement->snapshots;
+    snapshot->link = &placement->snapshots;
+    if (snapshot->next != NULL) {
+        snapshot->next->link = &snapshot->next;
+    }
+    placement->snapshots = snapshot;
+}
+
+static void unlink_from(KvgSnapshot *snapshot)
+{
+    if (snapshot->placement != NULL) {
+        *snapshot->link = snapshot->next;
+        if (snapshot->next != NULL) {
+            snapshot->next->link = snapshot->link;
+        }
+        kvg_kv_cache_snapshot_free(snapshot->cache);
+        snapshot->cache = NULL;
+        snapshot->sequence = NULL;
+        snapshot->placement = NULL;
+    }
+}
+
+void kvg_snapshots_empty(KvgPlacement *placement)
+{
+    while (placement->snapshots != NULL) {
+        unlink_from(placement->snapshots);
+    }
+}
 
 KvgStatus kvg_sequence_snapshot_into(KvgSequence *sequence, KvgSnapshot *snapshot)
 {
@@ -10,8 +43,12 @@ KvgStatus kvg_sequence_snapshot_into(KvgSequence *sequence, KvgSnapshot *snapsho
     if (sequence->cache.tainted) {
         return kvg_fail(KVG_ETAINTED, "sequence %llu is tainted; close it", (unsigned long long)sequence->id);
     }
+    if (snapshot->placement != NULL && snapshot->placement != sequence->placement) {
+        return kvg_fail(KVG_EINVAL, "the snapshot was made for another placement; make one for this");
+    }
     if (snapshot->cache == NULL) {
         KVG_TRY(kvg_kv_cache_snapshot_new(&sequence->cache, &snapshot->cache));
+        link_to(snapshot, sequence->placement);
     } else {
         KVG_TRY(kvg_kv_cache_snapshot_into(&sequence->cache, snapshot->cache, NULL));
     }
@@ -40,7 +77,7 @@ KvgStatus kvg_sequence_snapshot(KvgSequence *sequence, KvgSnapshot **snapshot_p)
 void kvg_snapshot_free(KvgSnapshot *snapshot)
 {
     if (snapshot != NULL) {
-        kvg_kv_cache_snapshot_free(snapshot->cache);
+        unlink_from(snapshot);
     }
     kvg_free(snapshot);
 }
