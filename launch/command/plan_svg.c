@@ -134,7 +134,7 @@ static double bar_x(const Picture *picture, uint64_t bytes)
 /* The label that the width has room for: name and size, the size alone, or none. */
 static void write_segment_label(const Picture *picture, const Segment *segment, double x, double y, double width)
 {
-    char size[32], label[80];
+    char size[32], label[sizeof segment->label + sizeof size + 4]; /* the dot and its spaces take 4 */
 
     if (picture->bar_height < 14) {
         return;
