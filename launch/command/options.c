@@ -73,8 +73,11 @@ KvgStatus kvg_parse_count(const char *what, const char *text, uint64_t least, ui
     uint64_t    number;
     const char *end;
 
-    if (!read_digits(text, &number, &end) || *end != '\0') {
+    if (!isdigit((unsigned char)text[0]) || text[strspn(text, "0123456789")] != '\0') {
         return kvg_fail(KVG_EINVAL, "%s is \"%s\", which is not a whole number", what, text);
+    }
+    if (!read_digits(text, &number, &end)) {
+        return kvg_fail(KVG_EINVAL, "%s is %s, which is more than 64 bits hold", what, text);
     }
     if (number < least || (most != 0 && number > most)) {
         if (most != 0) {
@@ -214,6 +217,19 @@ static KvgStatus unknown_option(const Option *options, size_t option_count, cons
                     kvg_nearest_word(name, names, count));
 }
 
+static KvgStatus set_bytes(Option *option, const char *value)
+{
+    uint64_t bytes;
+
+    KVG_TRY(kvg_parse_bytes(option->name, value, &bytes));
+    if (bytes < option->least) {
+        return kvg_fail(KVG_EINVAL, "%s is %s: it is at least %llu bytes, or left out", option->name, value,
+                        (unsigned long long)option->least);
+    }
+    *(uint64_t *)option->target = bytes;
+    return KVG_OK;
+}
+
 static KvgStatus set_option(Option *option, const char *value)
 {
     switch (option->kind) {
@@ -225,7 +241,7 @@ static KvgStatus set_option(Option *option, const char *value)
         *(const char **)option->target = value;
         return KVG_OK;
     case OPTION_COUNT: return kvg_parse_count(option->name, value, option->least, option->most, option->target);
-    case OPTION_BYTES: return kvg_parse_bytes(option->name, value, option->target);
+    case OPTION_BYTES: return set_bytes(option, value);
     case OPTION_FORMAT:
         if (kvg_format_parse(value, option->target) != KVG_OK) {
             return kvg_fail(KVG_EINVAL, "%s: %s", option->name, kvg_last_error());
@@ -244,7 +260,7 @@ static KvgStatus set_option(Option *option, const char *value)
 /* One option at argv[i]; *used says how many arguments it took. */
 static KvgStatus parse_one(Option *options, size_t option_count, int argc, char **argv, int i, int *used)
 {
-    const char *name = argv[i];
+    const char *name = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i];
     const char *equals = strchr(name, '=');
     size_t      name_count = equals != NULL ? (size_t)(equals - name) : strlen(name);
     Option     *option = find_option(options, option_count, name, name_count);

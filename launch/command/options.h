@@ -1,6 +1,6 @@
 /* Options: a table says what a part of the command takes; one parser reads it, one printer shows it. Private.
  *
- * "--name value" and "--name=value". The last of a repeated option counts. */
+ * "--name value" and "--name=value"; -h is --help. The last of a repeated option counts. */
 #ifndef KVG_COMMAND_OPTIONS_H
 #define KVG_COMMAND_OPTIONS_H
 
@@ -26,7 +26,7 @@ typedef struct Option {
     void       *target; /* of the kind's type; left alone unless the option is given */
     const char *value;  /* what the help calls the value: "N", "FILE" */
     const char *help;
-    uint64_t    least, most; /* of a count; most 0: no limit */
+    uint64_t    least, most; /* of a count; most 0: no limit. `least` is of bytes, too */
     int         given;       /* set by the parser */
 } Option;
 

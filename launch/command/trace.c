@@ -30,7 +30,7 @@ static Text trim(Text text)
         text.at++;
         text.count--;
     }
-    while (text.count > 0 && strchr(" \t\r", text.at[text.count - 1]) != NULL) {
+    while (text.count > 0 && memchr(" \t\r", text.at[text.count - 1], 3) != NULL) { /* a NUL is no space: files cut by a crash end in them */
         text.count--;
     }
     return text;
@@ -72,10 +72,14 @@ static KvgStatus read_header(Reader *reader, Columns *columns)
         more = memchr(line.at, ',', line.count) != NULL;
         Text field = trim(take_until(&line, ','));
 
-        if (is_word(field, "ContextTokens")) {
-            columns->context = columns->count;
-        } else if (is_word(field, "GeneratedTokens")) {
-            columns->generated = columns->count;
+        size_t *column = is_word(field, "ContextTokens") ? &columns->context
+                       : is_word(field, "GeneratedTokens") ? &columns->generated : NULL;
+
+        if (column != NULL && *column != SIZE_MAX) {
+            return kvg_fail(KVG_EFORMAT, "%s, line 1: two columns are named %.*s", reader->name, (int)field.count, field.at);
+        }
+        if (column != NULL) {
+            *column = columns->count;
         }
     }
     if (columns->context == SIZE_MAX || columns->generated == SIZE_MAX) {

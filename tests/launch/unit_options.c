@@ -4,11 +4,11 @@
 
 #include "launch/command/options.h"
 
-static uint64_t    count, bytes;
+static uint64_t    count, bytes, device;
 static const char *text;
-static int         flag, on;
+static int         flag, help, on;
 static KvFormat    format;
-static Option      options[7];
+static Option      options[9];
 
 static void setup(void)
 {
@@ -16,13 +16,14 @@ static void setup(void)
         { "--tp", OPTION_COUNT, &count, "N", "ranks", 1, 64, 0 },       { "--memory", OPTION_BYTES, &bytes, "SIZE", "memory", 0, 0, 0 },
         { "--model", OPTION_TEXT, &text, "PATH", "model", 0, 0, 0 },    { "--json", OPTION_FLAG, &flag, NULL, "json", 0, 0, 0 },
         { "--ring", OPTION_SWITCH, &on, "on|off", "ring", 0, 0, 0 },    { "--format-k", OPTION_FORMAT, &format, "FORMAT", "k", 0, 0, 0 },
+        { "--device", OPTION_BYTES, &device, "SIZE", "device", 1, 0, 0 }, { "--help", OPTION_FLAG, &help, NULL, "help", 0, 0, 0 },
         { NULL, OPTION_HEADING, NULL, NULL, "a heading", 0, 0, 0 },
     };
 
     memcpy(options, table, sizeof table);
     count = bytes = 7;
     text = NULL;
-    flag = 0;
+    flag = help = 0;
     on = -1;
     format = KVG_POLICY;
 }
@@ -31,7 +32,7 @@ static KvgStatus parse(char *first, char *second)
 {
     char *argv[] = { "part", first, second, NULL };
 
-    return kvg_options_parse(options, 7, first == NULL ? 1 : second == NULL ? 2 : 3, argv);
+    return kvg_options_parse(options, 9, first == NULL ? 1 : second == NULL ? 2 : 3, argv);
 }
 
 static void check_refused(char *first, char *second, const char *sentence)
@@ -53,6 +54,10 @@ START_TEST(test_options_take_values_beside_or_behind_an_equals_sign)
     ck_assert_int_eq(flag, 1);
     ck_assert_int_eq(parse("--model=a=b", NULL), KVG_OK);
     ck_assert_str_eq(text, "a=b");
+    ck_assert_int_eq(parse("--device", "1"), KVG_OK);
+    ck_assert_uint_eq(device, 1);
+    ck_assert_int_eq(parse("-h", NULL), KVG_OK);
+    ck_assert_int_eq(help, 1);
     ck_assert_int_eq(parse("--ring", "off"), KVG_OK);
     ck_assert_int_eq(on, 0);
     ck_assert_int_eq(parse("--ring=on", "--format-k=fp8"), KVG_OK);
@@ -78,7 +83,9 @@ START_TEST(test_options_refuse_bad_use_and_name_the_nearest)
     check_refused("--tp", "-1", "not a whole number");
     check_refused("--tp", "4x", "not a whole number");
     check_refused("--tp", " 4", "not a whole number");
-    check_refused("--tp", "99999999999999999999", "not a whole number");
+    check_refused("--tp", "99999999999999999999", "more than 64 bits hold");
+    check_refused("--tp", "99999999999999999999x", "not a whole number");
+    check_refused("--device", "0", "at least 1 bytes");
     ck_assert_uint_eq(count, 7);
     ck_assert_int_eq(format, KVG_POLICY);
 }

@@ -74,6 +74,9 @@ START_TEST(test_trace_refuses_a_malformed_line_by_its_number)
     check_refused(HEADER "a,1\n", "line 2: it has 2 fields, and line 1 names 3");
     check_refused(HEADER "a,1,2\na,1,2,3\n", "line 3: it has 4 fields");
     check_refused(HEADER "a,1,2\n\na,1,2\n", "line 3"); /* a blank line inside */
+    check_refused("ContextTokens,GeneratedTokens,ContextTokens\n1,2,3\n", "two columns are named ContextTokens");
+    ck_assert_int_eq(kvg_trace_parse(HEADER "a,1,2\n\0\0", sizeof HEADER + 7, "t.csv", &trace), KVG_EFORMAT);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "line 3"));
     check_refused(HEADER "a,1,2\na,x,2\n", "line 3: ContextTokens is \"x\"");
     check_refused(HEADER "a,1,-2\n", "line 2: GeneratedTokens is \"-2\"");
     check_refused(HEADER "a,1.5,2\n", "line 2: ContextTokens");
