@@ -145,11 +145,10 @@ static KvgStatus check_ranks(const ReplayOptions *options, const ReplayLaunch *l
                     options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks);
 }
 
-static KvgStatus load_input(const ReplayOptions *options, ReplayLaunch *launch, ReplayInput *input)
+static KvgStatus load_input(const ReplayOptions *options, const ReplayLaunch *launch, ReplayInput *input)
 {
     KVG_TRY(check_ranks(options, launch));
     KVG_TRY(resolve_policy(options, &input->policy));
-    launch->timeout_ms = input->policy.timeout_ms;
     KVG_TRY(kvg_model_config_load(options->model, &input->config));
     return load_requests(options, input);
 }
@@ -223,19 +222,10 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, K
 
 /* ---- the run */
 
-/* The others cannot be asked when the grid is in doubt or a rank is gone: this ends all of them. */
-static KvgStatus agree_or_abort(const ReplayLaunch *launch, KvgStatus mine)
-{
-    if (mine == KVG_EINDOUBT || mine == KVG_EPEER) {
-        kvg_replay_launch_abort(launch, KVG_EXIT_FAILED);
-    }
-    return kvg_replay_agree(launch, mine);
-}
-
 static int report(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayRun *run)
 {
     ReplayResult result;
-    KvgStatus    status = agree_or_abort(launch, kvg_replay_result_gather(run, &result));
+    KvgStatus    status = kvg_replay_agree(launch, kvg_replay_result_gather(run, &result));
     if (status != KVG_OK) {
         return KVG_EXIT_FAILED;
     }
@@ -246,7 +236,7 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
             status = kvg_replay_result_judge(options, run, &result);
         }
     }
-    status = agree_or_abort(launch, status);
+    status = kvg_replay_agree(launch, status);
     kvg_replay_result_free(&result);
     return kvg_command_exit_status(status);
 }
@@ -260,7 +250,7 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
     if (status != KVG_OK) {
         return kvg_command_exit_status(status);
     }
-    status = agree_or_abort(launch, kvg_replay_run_serve(&run));
+    status = kvg_replay_agree(launch, kvg_replay_run_serve(&run));
     int exit_status = status == KVG_OK ? report(options, launch, &run) : KVG_EXIT_FAILED;
     kvg_replay_run_free(&run);
     return exit_status;
@@ -283,6 +273,7 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
         }
         exit_status = serve(options, launch, input, grid, placement);
     }
+    kvg_replay_launch_ending(launch);
     if (placement != NULL) {
         kvg_placement_destroy(placement);
     }

@@ -1,10 +1,12 @@
 /* Replay's launch. See the header; the parts that name MPI are compiled when it was found. */
 #include "launch/command/replay_mpi.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/base/memory.h"
 
@@ -59,6 +61,24 @@ static KvgStatus allgather_alone(void *user, const void *mine, void *all, size_t
 }
 
 #ifdef KVG_HAVE_MPI
+/* Ranks on this machine, by its name: MPI_Comm_split_type would wait for ever for a rank that hangs. */
+static KvgStatus count_local_ranks(ReplayLaunch *launch)
+{
+    char  name[MPI_MAX_PROCESSOR_NAME] = "";
+    int   bytes = 0;
+    void *memory = NULL;
+    KVG_TRY(kvg_calloc((size_t)launch->bootstrap.ranks, sizeof name, "the machines' names", &memory));
+    MPI_Get_processor_name(name, &bytes);
+    const char *names = memory;
+    KvgStatus status = launch->bootstrap.allgather(launch->bootstrap.user, name, memory, sizeof name, launch->timeout_ms);
+    launch->local_ranks = 0;
+    for (int rank = 0; rank < launch->bootstrap.ranks; rank++) {
+        launch->local_ranks += memcmp(names + (size_t)rank * sizeof name, name, sizeof name) == 0;
+    }
+    kvg_free(memory);
+    return status;
+}
+
 static KvgStatus start_mpi(ReplayLaunch *launch)
 {
     if (MPI_Init(NULL, NULL) != MPI_SUCCESS) {
@@ -66,12 +86,15 @@ static KvgStatus start_mpi(ReplayLaunch *launch)
     }
     launch->with_mpi = 1;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm node;
-    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) == MPI_SUCCESS) {
-        MPI_Comm_size(node, &launch->local_ranks);
-        MPI_Comm_free(&node);
+    KvgStatus status = kvg_mpi_bootstrap(MPI_COMM_WORLD, &launch->bootstrap);
+    if (status == KVG_OK) {
+        status = count_local_ranks(launch);
     }
-    return kvg_mpi_bootstrap(MPI_COMM_WORLD, &launch->bootstrap);
+    if (status != KVG_OK) { /* without a bootstrap there is nothing to agree over */
+        MPI_Comm_rank(MPI_COMM_WORLD, &launch->bootstrap.rank);
+        kvg_replay_launch_abort(launch, 1);
+    }
+    return KVG_OK;
 }
 #else
 static KvgStatus start_mpi(ReplayLaunch *launch)
@@ -85,6 +108,10 @@ KvgStatus kvg_replay_launch_start(ReplayLaunch *launch)
 {
     *launch = (ReplayLaunch){ .bootstrap = KVG_BOOTSTRAP_INIT, .local_ranks = 1, .timeout_ms = 30000 };
     launch->bootstrap.allgather = allgather_alone;
+    const KvgPolicy *policy = NULL;
+    if (kvg_policy_process(&policy) == KVG_OK) { /* else the input's loading says why */
+        launch->timeout_ms = policy->timeout_ms;
+    }
     if (under_launcher()) {
         KVG_TRY(start_mpi(launch));
     }
@@ -108,12 +135,32 @@ KvgStatus kvg_replay_launch_comm(const ReplayLaunch *launch, KvComm *comm)
     return KVG_OK;
 }
 
+/* A handler may call write and _exit, and little else. */
+static void end_by_alarm(int signal_number)
+{
+    static const char sentence[] = "kvgrid replay: all that is printed holds, but a rank hangs on its way out (KVGRID_TIMEOUT_MS)\n";
+    (void)signal_number;
+    (void)!write(STDERR_FILENO, sentence, sizeof sentence - 1); /* nobody is left to tell if it fails */
+    _exit(1);
+}
+
+void kvg_replay_launch_ending(const ReplayLaunch *launch)
+{
+    if (launch->with_mpi && launch->bootstrap.ranks > 1) {
+        fflush(NULL);
+        signal(SIGALRM, end_by_alarm);
+        alarm(launch->timeout_ms / 1000 + 1 + 2 * (unsigned)launch->bootstrap.rank); /* the launcher ends the others when the first ends */
+    }
+}
+
 void kvg_replay_launch_stop(ReplayLaunch *launch)
 {
+    kvg_replay_launch_ending(launch);
 #ifdef KVG_HAVE_MPI
     if (launch->with_mpi) {
         kvg_mpi_bootstrap_free(&launch->bootstrap);
         MPI_Finalize();
+        alarm(0);
     }
 #endif
     kvg_free(launch->lost);
@@ -143,23 +190,33 @@ void kvg_replay_launch_lost(void *launch, int rank, const char *why)
     self->lost[rank] = 1;
 }
 
-static int is_lowest_alive(const ReplayLaunch *launch)
+/* Lower ranks that are not known to be gone. */
+static int lower_alive(const ReplayLaunch *launch)
 {
-    int lowest = 0;
-    while (launch->lost != NULL && lowest < launch->bootstrap.rank && launch->lost[lowest]) {
-        lowest++;
+    int alive = 0;
+    for (int rank = 0; rank < launch->bootstrap.rank; rank++) {
+        alive += launch->lost == NULL || !launch->lost[rank];
     }
-    return lowest == launch->bootstrap.rank;
+    return alive;
+}
+
+/* The one that speaks ends the job, too, so the wait of the others is cut short; unless it hangs: then the next one's ends. */
+static void wait_for_lower(const ReplayLaunch *launch)
+{
+    const int      lower = lower_alive(launch);
+    const uint64_t ms = lower > 0 ? 2000 + 500 * (uint64_t)(lower - 1) : 0; /* a launcher takes a second to end the others */
+    struct timespec rest = { (time_t)(ms / 1000), (long)(ms % 1000) * 1000000 };
+    while (nanosleep(&rest, &rest) != 0) {
+    }
 }
 
 void kvg_replay_launch_abort(const ReplayLaunch *launch, int code)
 {
-    if (is_lowest_alive(launch)) {
-        fprintf(stderr, "kvgrid replay: rank %d: %s\n", launch->bootstrap.rank, kvg_last_error());
-        fflush(NULL);
-    } else {
-        nanosleep(&(struct timespec){ 1, 0 }, NULL); /* the one that speaks ends the job, too */
-    }
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s", kvg_last_error());
+    wait_for_lower(launch);
+    fprintf(stderr, "kvgrid replay: rank %d: %s\n", launch->bootstrap.rank, sentence);
+    fflush(NULL);
 #ifdef KVG_HAVE_MPI
     if (launch->with_mpi) {
         MPI_Abort(MPI_COMM_WORLD, code);
@@ -189,6 +246,9 @@ KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine)
     const int    ranks = launch->bootstrap.ranks;
     ReplayReport report = { .status = mine };
     void        *memory = NULL;
+    if (mine == KVG_EINDOUBT || mine == KVG_EPEER) { /* not all of the others can be asked */
+        kvg_replay_launch_abort(launch, 1);
+    }
     if (mine != KVG_OK) {
         snprintf(report.sentence, sizeof report.sentence, "%s", kvg_last_error());
     }

@@ -19,15 +19,21 @@ typedef struct ReplayLaunch {
 KvgStatus kvg_replay_launch_start(ReplayLaunch *launch);
 /* The transport for kvg_grid_create; NULL ops where one rank needs none. Collective. */
 KvgStatus kvg_replay_launch_comm(const ReplayLaunch *launch, KvComm *comm);
+/* From here on nothing is left but to free what MPI knows of, for which MPI waits without bound: an alarm ends a wait longer than
+ * the timeout. Local. */
+void kvg_replay_launch_ending(const ReplayLaunch *launch);
+
 /* Collective. Nothing may be in flight. */
 void kvg_replay_launch_stop(ReplayLaunch *launch);
 /* Notes a lost rank; a KvgGridOptions.on_lost whose user is the launch. */
 void kvg_replay_launch_lost(void *launch, int rank, const char *why);
-/* Ends every rank with `code`, for when the others cannot be asked. The lowest rank that is not lost says why: the last error. */
+/* Ends every rank with `code`, for when the others cannot be asked. The lowest rank that is not lost says why: the last error;
+ * if that one hangs, the next. */
 _Noreturn void kvg_replay_launch_abort(const ReplayLaunch *launch, int code);
 
 /* Collective: how this rank fared (`mine`, with the last error as its sentence) against all others. Answers KVG_OK when every rank did
- * well; else the lowest failing rank's status, after rank 0 has printed that rank's sentence, once. */
+ * well; else the lowest failing rank's status, after rank 0 has printed that rank's sentence, once. Does not return where the others
+ * cannot be asked: KVG_EINDOUBT, KVG_EPEER, or no answer within the timeout. */
 KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine);
 
 /* Collective: EINVAL, the same on every rank, naming the first of `count` values that differs between rank 0 and another rank. What

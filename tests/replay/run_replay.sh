@@ -69,6 +69,27 @@ refused() {
   fi
 }
 
+# interrupted SIGNAL RANK: once the run is under way that rank of four gets the signal. All end, soon; one other says why, unless the
+# launcher saw a death first and ended them.
+interrupted() {
+  local signal=$1 rank=$2 began job said
+  rm -f "$scratch"/pid.*
+  : >"$out"
+  KVGRID_TIMEOUT_MS=4000 ASAN_OPTIONS=$leaks_of_mpi "$mpiexec" -q --oversubscribe --mca odls_base_sigkill_timeout 0 --mca mpi_yield_when_idle 1 -n 4 \
+    sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$scratch" "$kvgrid" replay "${small[@]}" --requests 19366 --tp 2 --pp 2 >"$out" 2>"$err" &
+  job=$!
+  while kill -0 $job 2>/dev/null && [ ! -s "$out" ]; do sleep 0.1; done # the opening line
+  began=$SECONDS
+  kill -"$signal" "$(cat "$scratch/pid.$rank")" 2>/dev/null
+  wait $job
+  status=$?
+  checks=$((checks + 1))
+  said=$(grep -c "^kvgrid replay: rank [0-3]: .*rank $rank" "$err")
+  if [ $status = 0 ] || [ $((SECONDS - began)) -gt 30 ] || [ "$said" -gt 1 ] || { [ "$signal" = STOP ] && [ "$said" != 1 ]; }; then
+    fail "SIG$signal to rank $rank: exit $status after $((SECONDS - began)) s, $said sentences"
+    head -n 5 "$err"
+  fi
+}
 
 case $set in
 grids)
@@ -197,6 +218,10 @@ faults)
     case $kinds in *$kind*) ;; *) fail "flips hit$kinds, and no $kind" ;; esac
   done
   same "$base" 4 $hybrid --tp 2 --pp 2 --spec 3 --columns 2 --fault refuse:2@step4
+  interrupted KILL 0
+  interrupted KILL 3
+  interrupted STOP 0
+  interrupted STOP 3
   refused 2 "never struck" 4 --tp 2 --pp 2 --fault refuse:1@step100000
   ;;
 use)

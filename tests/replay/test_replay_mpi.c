@@ -2,6 +2,9 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "launch/command/replay_mpi.h"
 #include "runtime/base/error.h"
@@ -92,6 +95,75 @@ START_TEST(test_one_rank_that_fails_is_everybodys_failure)
 }
 END_TEST
 
+/* Runs `end` in a child and reads what it says; seconds it took. The child's exit status is 1. */
+static double ends_by_itself(void (*end)(ReplayLaunch *launch), ReplayLaunch *launch, char *said, size_t said_size)
+{
+    struct timespec begin, now;
+    int             ends[2], exit_status = 0;
+    size_t          count = 0;
+    ssize_t         more;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        end(launch);
+        _exit(99);
+    }
+    close(ends[1]);
+    while ((more = read(ends[0], said + count, said_size - 1 - count)) > 0) {
+        count += (size_t)more;
+    }
+    said[count] = '\0';
+    close(ends[0]);
+    ck_assert_int_eq(waitpid(child, &exit_status, 0), child);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ck_assert(WIFEXITED(exit_status));
+    ck_assert_int_eq(WEXITSTATUS(exit_status), 1);
+    return (double)(now.tv_sec - begin.tv_sec) + (double)(now.tv_nsec - begin.tv_nsec) / 1e9;
+}
+
+static void end_in_doubt(ReplayLaunch *launch)
+{
+    kvg_replay_agree(launch, kvg_fail(KVG_EINDOUBT, "rank 0 is silent"));
+}
+
+START_TEST(test_a_rank_speaks_when_the_lower_one_that_should_hangs)
+{
+    size_t       altered = SIZE_MAX;
+    uint8_t      lost[RANKS] = { 0 };
+    char         said[256];
+    ReplayLaunch launch = three_ranks(&altered);
+    launch.bootstrap.rank = 1;
+    launch.lost = lost;
+    ck_assert(ends_by_itself(end_in_doubt, &launch, said, sizeof said) >= 1.9); /* rank 0 would have ended the job by then */
+    ck_assert_str_eq(said, "kvgrid replay: rank 1: rank 0 is silent\n");
+    lost[0] = 1; /* known to be gone: nobody to wait for */
+    ck_assert(ends_by_itself(end_in_doubt, &launch, said, sizeof said) < 1.9);
+    ck_assert_str_eq(said, "kvgrid replay: rank 1: rank 0 is silent\n");
+}
+END_TEST
+
+static void hang_on_the_way_out(ReplayLaunch *launch)
+{
+    kvg_replay_launch_ending(launch);
+    sleep(20);
+}
+
+START_TEST(test_an_end_that_hangs_is_cut_short)
+{
+    size_t       altered = SIZE_MAX;
+    char         said[256];
+    ReplayLaunch launch = three_ranks(&altered);
+    launch.with_mpi = 1;
+    ck_assert(ends_by_itself(hang_on_the_way_out, &launch, said, sizeof said) < 15);
+    ck_assert_ptr_nonnull(strstr(said, "a rank hangs on its way out"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("replay_mpi");
@@ -101,6 +173,9 @@ int main(void)
     tcase_add_test(cases, test_a_process_without_a_launcher_is_a_grid_of_one_that_agrees_with_itself);
     tcase_add_test(cases, test_an_option_that_differs_on_one_rank_is_named_with_both_ranks);
     tcase_add_test(cases, test_one_rank_that_fails_is_everybodys_failure);
+    tcase_add_test(cases, test_a_rank_speaks_when_the_lower_one_that_should_hangs);
+    tcase_add_test(cases, test_an_end_that_hangs_is_cut_short);
+    tcase_set_timeout(cases, 60);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
