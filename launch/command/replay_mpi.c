@@ -173,11 +173,13 @@ static int is_later_copy(const char *variable)
     return task != NULL && *task != '\0' && strcmp(task, "0") != 0;
 }
 
-/* Copies that srun, or the mpirun of another MPI, started apart do not know of each other; the first of them speaks. */
+/* Copies that srun, the mpirun of another MPI, or any where there is no MPI in this build, started apart do not know of each other; the
+ * first of them speaks. */
 static int speaks(const ReplayLaunch *launch)
 {
     if (launch->bootstrap.ranks == 1) {
-        return !is_later_copy("SLURM_PROCID") && !is_later_copy("PMI_RANK");
+        return !is_later_copy("SLURM_PROCID") && !is_later_copy("PMI_RANK") && !is_later_copy("PMIX_RANK") &&
+               !is_later_copy("OMPI_COMM_WORLD_RANK");
     }
     return launch->bootstrap.rank == 0;
 }

@@ -8,6 +8,8 @@
 
 #define TOKENS_MOST 0x7fffffffu /* a row's number is an i32 */
 
+#define TEXT_MOST   ((size_t)256 << 20) /* millions of requests; what is larger is no trace, and may have no end */
+
 typedef struct Text { /* a piece of the file */
     const char *at;
     size_t      count;
@@ -209,6 +211,9 @@ static KvgStatus read_file(FILE *file, const char *path, char **text, size_t *by
     KVG_TRY(kvg_calloc(room, 1, "the trace", (void **)text));
     *bytes = 0;
     while (!feof(file)) {
+        if (*bytes == TEXT_MOST) {
+            return kvg_fail(KVG_EFORMAT, "%s has %zu bytes or more, so it is no trace: give a CSV file of requests", path, TEXT_MOST);
+        }
         if (*bytes == room) {
             KVG_TRY(grow_text(text, &room, *bytes));
         }

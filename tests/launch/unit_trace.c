@@ -64,6 +64,14 @@ START_TEST(test_trace_reads_lines_in_every_customary_dress)
 }
 END_TEST
 
+START_TEST(test_trace_without_an_end_is_refused)
+{
+    ck_assert_int_eq(kvg_trace_load("/dev/zero", &trace), KVG_EFORMAT);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "/dev/zero has 268435456 bytes or more"));
+    ck_assert_ptr_null(trace.requests);
+}
+END_TEST
+
 START_TEST(test_trace_refuses_a_malformed_line_by_its_number)
 {
     check_refused("", "ContextTokens is not among them");
@@ -140,6 +148,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_trace_reads_lines_in_every_customary_dress);
     tcase_add_test(tcase, test_trace_refuses_a_malformed_line_by_its_number);
+    tcase_add_test(tcase, test_trace_without_an_end_is_refused);
     tcase_add_test(tcase, test_trace_loads_the_shipped_traces_whole);
     tcase_add_test(tcase, test_trace_that_cannot_be_read_is_an_io_error);
     tcase_add_test(tcase, test_trace_unwinds_from_every_allocation);

@@ -61,6 +61,14 @@ static KvgStatus allgather_altered(void *user, const void *mine, void *all, size
     return KVG_OK;
 }
 
+static KvgStatus allgather_copied(void *user, const void *mine, void *all, size_t bytes, uint32_t timeout_ms)
+{
+    (void)user;
+    (void)timeout_ms;
+    memcpy(all, mine, bytes);
+    return KVG_OK;
+}
+
 static ReplayLaunch three_ranks(size_t *altered_byte)
 {
     ReplayLaunch launch = { .bootstrap = KVG_BOOTSTRAP_INIT, .local_ranks = RANKS, .timeout_ms = 1000 };
@@ -147,6 +155,34 @@ START_TEST(test_a_rank_speaks_when_the_lower_one_that_should_hangs)
 }
 END_TEST
 
+static void agree_alone(ReplayLaunch *launch)
+{
+    _exit(kvg_replay_agree(launch, kvg_fail(KVG_ENOTSUP, "there is no MPI here")) == KVG_ENOTSUP);
+}
+
+START_TEST(test_of_copies_that_do_not_know_of_each_other_the_first_speaks)
+{
+    static const char *const counters[] = { "SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK" };
+    size_t                   altered = SIZE_MAX;
+    char                     said[256];
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
+        unsetenv(counters[i]);
+    }
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
+        ReplayLaunch launch = three_ranks(&altered);
+        launch.bootstrap.ranks = 1;
+        launch.bootstrap.allgather = allgather_copied;
+        setenv(counters[i], "0", 1);
+        (void)ends_by_itself(agree_alone, &launch, said, sizeof said);
+        ck_assert_str_eq(said, "kvgrid replay: there is no MPI here\n");
+        setenv(counters[i], "1", 1);
+        (void)ends_by_itself(agree_alone, &launch, said, sizeof said);
+        ck_assert_msg(said[0] == '\0', "%s 1 speaks, too", counters[i]);
+        unsetenv(counters[i]);
+    }
+}
+END_TEST
+
 static void hang_on_the_way_out(ReplayLaunch *launch)
 {
     kvg_replay_launch_ending(launch);
@@ -174,6 +210,7 @@ int main(void)
     tcase_add_test(cases, test_an_option_that_differs_on_one_rank_is_named_with_both_ranks);
     tcase_add_test(cases, test_one_rank_that_fails_is_everybodys_failure);
     tcase_add_test(cases, test_a_rank_speaks_when_the_lower_one_that_should_hangs);
+    tcase_add_test(cases, test_of_copies_that_do_not_know_of_each_other_the_first_speaks);
     tcase_add_test(cases, test_an_end_that_hangs_is_cut_short);
     tcase_set_timeout(cases, 60);
     suite_add_tcase(suite, cases);
