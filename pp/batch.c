@@ -7,7 +7,7 @@ KvgStatus kvg_batch_create(KvgPlacement *placement, uint32_t slots, KvgBatch **b
 {
     KvgStatus status;
     KvgBatch *batch;
-    void     *memory = NULL, *sequences = NULL, *serials = NULL, *slot_of = NULL;
+    void     *memory = NULL, *sequences = NULL, *serials = NULL, *slot_of = NULL, *pass = NULL, *pass_device = NULL;
 
     if (placement == NULL || batch_p == NULL || slots < 1 || slots > placement->options.max_step_sequences) {
         return kvg_fail(KVG_EINVAL, "a batch of %u places: it takes 1 to %u (max_step_sequences of the placement)", slots,
@@ -17,8 +17,13 @@ KvgStatus kvg_batch_create(KvgPlacement *placement, uint32_t slots, KvgBatch **b
     KVG_TRY_GOTO(kvg_calloc(slots, sizeof(KvgSequence *), "a batch", &sequences), err_free);
     KVG_TRY_GOTO(kvg_calloc(slots, sizeof(uint64_t), "a batch", &serials), err_free);
     KVG_TRY_GOTO(placement->device.ops->uninit(placement->device.self, slots * sizeof(int32_t), &slot_of), err_free);
+    if (kvg_store_batches(placement->store)) {
+        KVG_TRY_GOTO(kvg_calloc(2 * 4 * (size_t)slots, sizeof(uint32_t), "a batch", &pass), err_free);
+        KVG_TRY_GOTO(placement->device.ops->zeros(placement->device.self, 4 * (size_t)slots * sizeof(uint32_t), &pass_device), err_free);
+    }
     batch = memory;
-    *batch = (KvgBatch){ .placement = placement, .slots = slots, .sequence = sequences, .serial = serials, .slot_of = slot_of };
+    *batch = (KvgBatch){ .placement = placement, .slots = slots, .sequence = sequences, .serial = serials, .slot_of = slot_of,
+                         .pass = pass, .pass_device = pass_device };
     for (uint32_t i = 0; i < slots; i++) {
         KVG_TRY_GOTO(placement->device.ops->set_i32_one(placement->device.self, &batch->slot_of[i], -1, NULL), err_free);
     }
@@ -26,9 +31,9 @@ KvgStatus kvg_batch_create(KvgPlacement *placement, uint32_t slots, KvgBatch **b
     *batch_p = batch;
     return KVG_OK;
 err_free:
-    if (slot_of != NULL) {
-        placement->device.ops->free(placement->device.self, slot_of);
-    }
+    placement->device.ops->free(placement->device.self, pass_device);
+    placement->device.ops->free(placement->device.self, slot_of);
+    kvg_free(pass);
     kvg_free(serials);
     kvg_free(sequences);
     kvg_free(memory);
@@ -48,6 +53,8 @@ void kvg_batch_destroy(KvgBatch *batch)
     }
     batch->placement->batches--;
     batch->placement->device.ops->free(batch->placement->device.self, batch->slot_of);
+    batch->placement->device.ops->free(batch->placement->device.self, batch->pass_device);
+    kvg_free(batch->pass);
     kvg_free(batch->serial);
     kvg_free(batch->sequence);
     kvg_free(batch);

@@ -237,6 +237,8 @@ struct KvgBatch {
     KvgSequence **sequence;  /* [slots] */
     uint64_t     *serial;    /* [slots] the life of the sequence that was put there */
     int32_t      *slot_of;   /* [slots] device memory */
+    uint32_t     *pass;        /* [2][4][slots] on a device that writes a pass at once: the pass as last sent, and the one being gathered */
+    uint32_t     *pass_device; /* [4][slots] device memory: slots, rows, first rows, first tokens (KvStorePlaces) */
     KvgStep      *open_step; /* begun and not posted */
     uint32_t      first;     /* its first place in that step */
 };

@@ -27,6 +27,7 @@
 #include <kvgrid/latent.h>
 #include <kvgrid/latent_snapshot.h>
 #include <kvgrid/recurrent.h>
+#include <kvgrid/rows_batch.h>
 #include <kvgrid/taps.h>
 #include <kvgrid/digest.h>
 #include <kvgrid/grid_plan.h>

@@ -14,7 +14,7 @@ void kvg_placement_layers(const KvgPlacement *placement, uint32_t *lo, uint32_t 
 
 const KvPlaneView *kvg_placement_view(const KvgPlacement *placement, uint32_t il)
 {
-    const KvPlaneView *view = kvg_store_view(placement->store, il);
+    const KvPlaneView *view = kvg_store_shown_view(placement->store, il);
 
     if (view == NULL) {
         kvg_fail(KVG_EINVAL, "layer %u has no K/V rows on rank %d, whose layers are [%u, %u)", il, placement->grid->rank, placement->lo,
@@ -65,7 +65,7 @@ KvgStatus kvg_stats(const KvgPlacement *placement, KvgStats *stats)
         }
     }
     for (uint32_t il = placement->lo; il < placement->hi; il++) {
-        const KvPlaneView *view = kvg_store_view(placement->store, il);
+        const KvPlaneView *view = kvg_store_shown_view(placement->store, il);
         if (view != NULL && view->owns) {
             KvEncodeCounts counts = kvg_store_counts(placement->store, il);
             stats->nonfinite += counts.nonfinite;

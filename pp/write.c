@@ -1,6 +1,8 @@
 /* Writing the current pass of a step into this rank's layers: one walk over the places, one writer for each kind of layer. */
 #include "pp/internal.h"
 
+#include <string.h>
+
 /* ---- the walk */
 
 typedef struct PassPlace {
@@ -41,6 +43,50 @@ static KvgStatus walk_pass(const KvgBatch *batch, uint32_t il, const uint32_t *f
     return KVG_OK;
 }
 
+/* ---- the whole pass at once, where the device writes it so */
+
+static void gather_places(const KvgBatch *batch, const uint32_t *first_token, uint32_t *gathered)
+{
+    const KvgStep *step = batch->open_step;
+    uint32_t      *slot = gathered, *rows = slot + batch->slots, *first = rows + batch->slots, *tokens = first + batch->slots;
+    uint32_t       token = 0;
+
+    for (uint32_t i = 0; i < batch->slots; i++) {
+        const KvgSequence *sequence = kvg_batch_at(batch, i);
+
+        rows[i] = step->rows[batch->first + i];
+        slot[i] = sequence != NULL && rows[i] > 0 ? sequence->cache.slot : UINT32_MAX; /* -1 */
+        first[i] = (uint32_t)step->first_row[batch->first + i];
+        tokens[i] = first_token != NULL ? first_token[i] : token;
+        token += rows[i];
+    }
+}
+
+/* The pass's places, sent to the device when they differ from those of the last write. Nothing to do: count is 0. */
+static KvgStatus send_places(const KvgBatch *batch, const uint32_t *first_token, KvStorePlaces *places, KvgStream stream)
+{
+    const KvDev *device = &batch->placement->device;
+    size_t       words = 4 * (size_t)batch->slots;
+    uint32_t    *sent = batch->pass, *gathered = sent + words;
+
+    *places = (KvStorePlaces){ 0 };
+    if (batch->open_step == NULL) {
+        return kvg_fail(KVG_ESTALE, "no step of this batch is begun and unposted: rows are written between kvg_step_begin and kvg_step_post");
+    }
+    if (batch->open_step->local != KVG_OK) {
+        return KVG_OK;
+    }
+    gather_places(batch, first_token, gathered);
+    if (memcmp(sent, gathered, words * sizeof *sent) != 0) {
+        KVG_TRY(device->ops->htod(device->self, batch->pass_device, gathered, words * sizeof *sent, stream));
+        memcpy(sent, gathered, words * sizeof *sent);
+    }
+    *places = (KvStorePlaces){ .count = batch->slots, .slots = (const int32_t *)sent, .rows = sent + batch->slots,
+                               .first_row = sent + 2 * (size_t)batch->slots, .first_token = sent + 3 * (size_t)batch->slots,
+                               .device = batch->pass_device };
+    return KVG_OK;
+}
+
 static int is_row_type(KvFormat type)
 {
     return type == KVG_F32 || type == KVG_F16 || type == KVG_BF16;
@@ -61,16 +107,19 @@ static int64_t stride_or(int64_t asked, uint64_t packed)
 
 /* ---- keys and values */
 
+static void kv_rows_from(const KvPlaneView *view, const KvgRows *rows, uint64_t token, KvRowsIn *k, KvRowsIn *v)
+{
+    uint32_t dim_k = view->k.head_dim, dim_v = view->v.head_dim;
+
+    *k = rows_from(rows->k, rows->dtype, stride_or(rows->token_stride_k, (uint64_t)view->heads * dim_k), stride_or(rows->head_stride_k, dim_k), token);
+    *v = rows_from(rows->v, rows->dtype, stride_or(rows->token_stride_v, (uint64_t)view->heads * dim_v), stride_or(rows->head_stride_v, dim_v), token);
+}
+
 static KvgStatus write_kv(const KvgBatch *batch, uint32_t il, const PassPlace *place, const void *given, KvgStream stream)
 {
-    const KvgRows     *rows = given;
-    const KvPlaneView *view = kvg_store_view(batch->placement->store, il);
-    uint32_t           dim_k = view->k.head_dim, dim_v = view->v.head_dim;
-    KvRowsIn k = rows_from(rows->k, rows->dtype, stride_or(rows->token_stride_k, (uint64_t)view->heads * dim_k),
-                           stride_or(rows->head_stride_k, dim_k), place->token);
-    KvRowsIn v = rows_from(rows->v, rows->dtype, stride_or(rows->token_stride_v, (uint64_t)view->heads * dim_v),
-                           stride_or(rows->head_stride_v, dim_v), place->token);
+    KvRowsIn k, v;
 
+    kv_rows_from(kvg_store_view(batch->placement->store, il), given, place->token, &k, &v);
     return kvg_store_write(batch->placement->store, il, place->sequence->cache.slot, place->first, place->rows, &k, &v, stream);
 }
 
@@ -93,6 +142,14 @@ static KvgStatus check_kv(const KvgPlacement *placement, uint32_t il, const KvgR
 KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream)
 {
     KVG_TRY(check_kv(batch->placement, il, rows));
+    if (batch->pass_device != NULL) {
+        KvStorePlaces places;
+        KvRowsIn      k, v;
+
+        KVG_TRY(send_places(batch, rows->first_token, &places, stream));
+        kv_rows_from(kvg_store_view(batch->placement->store, il), rows, 0, &k, &v);
+        return kvg_store_write_batch(batch->placement->store, il, &places, &k, &v, stream);
+    }
     return walk_pass(batch, il, rows->first_token, write_kv, rows, stream);
 }
 
@@ -117,15 +174,20 @@ KvgStatus kvg_sequence_fill_kv(KvgSequence *sequence, uint32_t il, uint64_t row,
 
 /* ---- latents */
 
+static void latent_rows_from(const KvLatentView *view, const KvgLatentRows *rows, uint64_t token, KvRowsIn *latent, KvRowsIn *index)
+{
+    *latent = rows_from(rows->latent, rows->dtype, stride_or(rows->token_stride_latent, view->width), view->width, token);
+    *index = rows_from(rows->index, rows->dtype, stride_or(rows->token_stride_index, view->index_width), view->index_width, token);
+}
+
 static KvgStatus write_latent(const KvgBatch *batch, uint32_t il, const PassPlace *place, const void *given, KvgStream stream)
 {
     const KvgLatentRows *rows = given;
     const KvLatentView  *view = kvg_store_latent_view(batch->placement->store, il);
-    KvRowsIn latent = rows_from(rows->latent, rows->dtype, stride_or(rows->token_stride_latent, view->width), view->width, place->token);
-    KvRowsIn index = rows_from(rows->index, rows->dtype, stride_or(rows->token_stride_index, view->index_width), view->index_width,
-                               place->token);
-    int      indexed = view->index_kind != KVG_INDEX_NONE;
+    KvRowsIn             latent, index;
+    int                  indexed = view->index_kind != KVG_INDEX_NONE;
 
+    latent_rows_from(view, rows, place->token, &latent, &index);
     return kvg_store_write_latent(batch->placement->store, il, place->sequence->cache.slot, place->first, place->rows, &latent,
                                   indexed ? &index : NULL, view->index_kind == KVG_INDEX_POOLED ? rows->key : NULL, rows->user, stream);
 }
@@ -142,6 +204,14 @@ KvgStatus kvg_write_latent(KvgBatch *batch, uint32_t il, const KvgLatentRows *ro
     }
     if ((view->index_kind != KVG_INDEX_NONE && rows->index == NULL) || (view->index_kind == KVG_INDEX_POOLED && rows->key == NULL)) {
         return kvg_fail(KVG_EINVAL, "layer %u has an indexer: give its rows too, and for a pooled one the function that builds a pool's key", il);
+    }
+    if (batch->pass_device != NULL && view->index_kind != KVG_INDEX_POOLED) { /* a pool's key is built by the caller's function, pool by pool */
+        KvStorePlaces places;
+        KvRowsIn      latent, keys;
+
+        KVG_TRY(send_places(batch, rows->first_token, &places, stream));
+        latent_rows_from(view, rows, 0, &latent, &keys);
+        return kvg_store_write_latent_batch(batch->placement->store, il, &places, &latent, view->index_kind != KVG_INDEX_NONE ? &keys : NULL, stream);
     }
     return walk_pass(batch, il, rows->first_token, write_latent, rows, stream);
 }
@@ -164,9 +234,8 @@ static KvgStatus update_recurrent(const KvgBatch *batch, uint32_t il, const Pass
     const KvgRecurrentRows *rows = given;
     RecurrentPlace          at = { rows, place };
 
-    (void)stream;
     return kvg_store_recurrent_update(batch->placement->store, il, place->sequence->cache.slot, place->rows, fill_row, &at, rows->decay,
-                                      rows->scratch);
+                                      rows->scratch, stream);
 }
 
 KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream)
@@ -195,7 +264,7 @@ static void say_absent(const KvgPlacement *placement, uint32_t il, const char *k
 
 const KvLatentView *kvg_latent_view(const KvgBatch *batch, uint32_t il)
 {
-    const KvLatentView *view = kvg_store_latent_view(batch->placement->store, il);
+    const KvLatentView *view = kvg_store_shown_latent_view(batch->placement->store, il);
     if (view == NULL) {
         say_absent(batch->placement, il, "latent");
     }
@@ -204,7 +273,7 @@ const KvLatentView *kvg_latent_view(const KvgBatch *batch, uint32_t il)
 
 const KvRecurrentView *kvg_recurrent_view(const KvgBatch *batch, uint32_t il)
 {
-    const KvRecurrentView *view = kvg_store_recurrent_view(batch->placement->store, il);
+    const KvRecurrentView *view = kvg_store_shown_recurrent_view(batch->placement->store, il);
     if (view == NULL) {
         say_absent(batch->placement, il, "recurrent");
     }

@@ -1,6 +1,7 @@
 # cmake --install build --prefix X: headers flat in include/kvgrid, both libraries, the command, pkg-config files and a CMake package.
 #   find_package(kvgrid)                  kvgrid::kvgrid, kvgrid::kvgrid_static
 #   find_package(kvgrid COMPONENTS mpi)   kvgrid::kvgrid_mpi, kvgrid::kvgrid_mpi_static as well
+#   find_package(kvgrid COMPONENTS cuda)  kvgrid::kvgrid_cuda as well (static, over kvgrid_static)
 
 include(CMakePackageConfigHelpers)
 set(kvg_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvgrid)
@@ -10,6 +11,11 @@ set(kvg_installed_headers ${kvg_public_headers})
 if(NOT TARGET kvgrid_mpi)
   list(FILTER kvg_installed_headers EXCLUDE REGEX "/kvgrid_mpi\\.h$")
 endif()
+if(TARGET kvgrid_cuda)
+  install(FILES ${PROJECT_SOURCE_DIR}/kernels/plane.cuh DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvgrid)
+else()
+  list(FILTER kvg_installed_headers EXCLUDE REGEX "/kernels/")
+endif()
 install(FILES ${kvg_installed_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvgrid)
 
 install(TARGETS kvgrid kvgrid_static EXPORT kvgridTargets)
@@ -17,6 +23,10 @@ install(EXPORT kvgridTargets NAMESPACE kvgrid:: DESTINATION ${kvg_cmake_dir})
 if(TARGET kvgrid_mpi)
   install(TARGETS kvgrid_mpi kvgrid_mpi_shared EXPORT kvgrid_mpiTargets)
   install(EXPORT kvgrid_mpiTargets NAMESPACE kvgrid:: DESTINATION ${kvg_cmake_dir})
+endif()
+if(TARGET kvgrid_cuda)
+  install(TARGETS kvgrid_cuda EXPORT kvgrid_cudaTargets)
+  install(EXPORT kvgrid_cudaTargets NAMESPACE kvgrid:: DESTINATION ${kvg_cmake_dir})
 endif()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/kvgridConfig.cmake.in ${PROJECT_BINARY_DIR}/kvgridConfig.cmake

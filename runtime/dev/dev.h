@@ -3,6 +3,9 @@
  *
  * The host device works in order on the calling thread: when a call returns, its work is done; streams and events are
  * accepted and mean nothing. Pointers named "device memory" are the device's; on the host they can be read directly.
+ * Any other device works in stream order. The NULL stream is one of the device's own: work on it comes after all that was given to the
+ * device before, on any stream, and before all that is given later; so copies that the runtime makes by itself need no stream of the caller's.
+ * Sources in host memory may be changed when a call returns; targets in host memory are written when the stream has passed.
  * Threads: any thread, one at a time per device. Reach: local. */
 #ifndef KVG_DEV_H
 #define KVG_DEV_H
@@ -14,7 +17,7 @@
 
 KVG_BEGIN_DECLS
 
-typedef void *KvgStream; /* a cudaStream_t on CUDA; ignored on the host; NULL is the default stream */
+typedef void *KvgStream; /* a cudaStream_t on CUDA; ignored on the host; NULL is the device's own */
 typedef void *KvEvent;
 
 /** A reserved range of addresses whose first `taken` bytes are backed by memory. The base never moves.
@@ -41,6 +44,12 @@ typedef struct KvRowsAt {
     size_t   row_stride;
 } KvRowsAt;
 
+typedef struct KvPatch { /* crosses to the device: no padding */
+    uint32_t index, value;
+} KvPatch;
+
+struct KvRowsBatch;
+
 typedef struct KvDevOps {
     const char *name; /* "host", "cuda" */
     int         direct; /* 1: the host reads and writes device memory through its pointers, in program order */
@@ -65,18 +74,32 @@ typedef struct KvDevOps {
     KvgStatus (*set_i32_one)(void *self, int32_t *target, int32_t value, KvgStream stream);
 
     /* ---- streams and events */
-    KvgStatus (*synchronize)(void *self, KvgStream stream);
+    KvgStatus (*synchronize)(void *self, KvgStream stream); /* NULL: everything given to the device so far */
     KvgStatus (*event_create)(void *self, KvEvent *event);
     void (*event_destroy)(void *self, KvEvent event);
     KvgStatus (*event_record)(void *self, KvEvent event, KvgStream stream);
     KvgStatus (*stream_wait)(void *self, KvgStream stream, KvEvent event);
 
-    /* ---- rows: `rows` tokens of `heads` heads of `dim` elements (S1); counts are added to (host memory, may be NULL) */
+    /* ---- rows: `rows` tokens of `heads` heads of `dim` elements (S1); counts are added to in stream order (device memory, may be NULL) */
     KvgStatus (*encode_rows)(void *self, KvFormat format, const KvRowsIn *in, KvRowsAt at, uint32_t heads, uint32_t dim,
                              uint32_t rows, KvEncodeCounts *counts, KvgStream stream);
     /* target [rows][heads][dim] f32, packed */
     KvgStatus (*decode_rows)(void *self, KvFormat format, KvRowsAt at, uint32_t heads, uint32_t dim, uint32_t rows,
                              float *target, KvgStream stream);
+
+    /* ---- what a device that is not direct must have, since the host cannot write its memory; NULL on a direct one */
+    /* words[pairs[i].index] = pairs[i].value, no index twice; the pairs are read before it returns */
+    KvgStatus (*patch)(void *self, uint32_t *words, const KvPatch *pairs, uint32_t count, KvgStream stream);
+    KvgStatus (*clear)(void *self, void *target, size_t bytes, KvgStream stream); /* to zero */
+    /* kvg_recurrent_token (recurrent.h) over device memory */
+    KvgStatus (*recurrent_token)(void *self, const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
+                                 uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out, KvgStream stream);
+
+    /* ---- (optional) NULL: rows are written run by run */
+    KvgStatus (*encode_batch)(void *self, const struct KvRowsBatch *batch, KvgStream stream); /* rows_batch.h; arrays in device memory */
+    /* (optional) `rows` pieces of `bytes` bytes, each pitch apart; source and target do not overlap. NULL: piece by piece */
+    KvgStatus (*move_rows)(void *self, void *target, size_t target_pitch, const void *source, size_t source_pitch, size_t bytes,
+                           size_t rows, KvgStream stream);
     void (*close)(void *self);
 } KvDevOps;
 

@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "runtime/base/checked.h"
-#include "runtime/state/cache_impl.h"
+#include "runtime/state/cache_bring.h"
 
 typedef struct LeafRows {
     const KvPlaneView *view;
@@ -29,7 +29,7 @@ static void finish(const XXH3_state_t *state, uint8_t hash[16])
     memcpy(hash, canonical.digest, sizeof canonical.digest);
 }
 
-/* The store lives on devices that the host reads directly (kvg_store_create), so the bytes are hashed where they are. */
+/* On a device that the host reads directly the bytes are hashed where they are; else the views are of copies (cache_bring.h). */
 static void hash_rows(const LeafRows *leaf, uint64_t row, uint64_t end, uint8_t hash[16])
 {
     XXH3_state_t state;
@@ -51,13 +51,13 @@ static const KvPlaneView *owning_view(const KvCache *cache, uint32_t layer)
     return view != NULL && view->owns ? view : NULL;
 }
 
-static KvLeaf *kv_leaves(const KvCache *cache, const KvPlaneView *view, KvLeaf *next)
+static KvLeaf *kv_leaves(const KvCache *cache, const KvPlaneView *view, uint32_t slot, KvLeaf *next)
 {
     uint64_t start = view->window != 0 ? kvg_view_start(cache->pos, view->window) : 0;
 
     for (uint32_t plane = KVG_PLANE_K; plane <= KVG_PLANE_V; plane++) {
         for (uint32_t head = 0; head < view->heads; head++) {
-            LeafRows rows = {.view = view, .plane = plane == KVG_PLANE_K ? &view->k : &view->v, .slot = cache->slot, .head = head};
+            LeafRows rows = {.view = view, .plane = plane == KVG_PLANE_K ? &view->k : &view->v, .slot = slot, .head = head};
 
             *next = (KvLeaf){.layer = view->layer, .plane = plane, .head = view->head_first + head};
             hash_rows(&rows, start, cache->pos, next->hash);
@@ -69,7 +69,7 @@ static KvLeaf *kv_leaves(const KvCache *cache, const KvPlaneView *view, KvLeaf *
 
 /* ---- latent layers: one head */
 
-static void hash_entries(const KvCache *cache, const KvLatentView *view, const KvPlane *plane, uint32_t per_chunk, uint64_t end,
+static void hash_entries(const KvLatentView *view, const KvPlane *plane, uint32_t per_chunk, uint32_t slot, uint64_t end,
                          uint8_t hash[16])
 {
     XXH3_state_t state;
@@ -78,39 +78,39 @@ static void hash_entries(const KvCache *cache, const KvLatentView *view, const K
     XXH3_128bits_reset(&state);
     for (uint64_t i = 0; i < end; i += run) {
         run = view->rows_per_chunk != 0 ? kvg_min_u64(end - i, per_chunk) : end;
-        XXH3_128bits_update(&state, kvg_latent_entry(view, plane, per_chunk, cache->slot, i), run * plane->head_bytes);
+        XXH3_128bits_update(&state, kvg_latent_entry(view, plane, per_chunk, slot, i), run * plane->head_bytes);
     }
     finish(&state, hash);
 }
 
 /* Rows whose pool has no key yet: fewer than a pool, so they lie side by side in the ring as in the plane. */
-static void hash_index_rows(const KvCache *cache, const KvLatentView *view, uint8_t hash[16])
+static void hash_index_rows(const KvCache *cache, const KvLatentView *view, uint32_t slot, uint8_t hash[16])
 {
     uint64_t     start = cache->pos - cache->pos % view->pool;
     XXH3_state_t state;
 
     XXH3_128bits_reset(&state);
     if (start < cache->pos) {
-        XXH3_128bits_update(&state, kvg_latent_index_row(view, cache->slot, start), (cache->pos - start) * view->index_row_bytes);
+        XXH3_128bits_update(&state, kvg_latent_index_row(view, slot, start), (cache->pos - start) * view->index_row_bytes);
     }
     finish(&state, hash);
 }
 
-static KvLeaf *latent_leaves(const KvCache *cache, const KvLatentView *view, KvLeaf *next)
+static KvLeaf *latent_leaves(const KvCache *cache, const KvLatentView *view, uint32_t slot, KvLeaf *next)
 {
     int pooled = view->index_kind == KVG_INDEX_POOLED;
 
     *next = (KvLeaf){.layer = view->layer, .plane = KVG_PLANE_LATENT};
-    hash_entries(cache, view, &view->latent, KVG_CHUNK_ROWS, cache->pos, next->hash);
+    hash_entries(view, &view->latent, KVG_CHUNK_ROWS, slot, cache->pos, next->hash);
     next++;
     if (view->index_kind == KVG_INDEX_NONE) return next;
     if (pooled) {
         *next = (KvLeaf){.layer = view->layer, .plane = KVG_PLANE_INDEX_ROWS};
-        hash_index_rows(cache, view, next->hash);
+        hash_index_rows(cache, view, slot, next->hash);
         next++;
     }
     *next = (KvLeaf){.layer = view->layer, .plane = KVG_PLANE_KEYS};
-    hash_entries(cache, view, &view->keys, kvg_latent_keys_per_chunk(view), pooled ? cache->pos / view->pool : cache->pos, next->hash);
+    hash_entries(view, &view->keys, kvg_latent_keys_per_chunk(view), slot, pooled ? cache->pos / view->pool : cache->pos, next->hash);
     return next + 1;
 }
 
@@ -121,11 +121,8 @@ static uint64_t head_elements(const KvRecurrentView *view, const KvRecurrentPart
     return (uint64_t)part->width * (part->is_state ? 1 : view->taps);
 }
 
-static KvLeaf *recurrent_leaves(const KvCache *cache, const KvRecurrentView *view, KvLeaf *next)
+static KvLeaf *recurrent_leaves(const KvRecurrentView *view, const float *conv, const float *state, KvLeaf *next)
 {
-    const float *conv = view->conv + cache->slot * view->conv_slot_stride + cache->held.current * view->conv_elements;
-    const float *state = view->state + cache->slot * view->state_slot_stride + cache->held.current * view->state_elements;
-
     for (uint32_t p = 0; p < view->part_count; p++) {
         const KvRecurrentPartView *part = &view->parts[p];
         uint64_t                   elements = head_elements(view, part);
@@ -169,18 +166,40 @@ size_t kvg_kv_cache_leaf_count(const KvCache *cache)
     return count;
 }
 
+static KvLeaf *layer_leaves(const KvCache *cache, const KvBrought *brought, KvLeaf *next)
+{
+    if (brought->view != NULL) next = kv_leaves(cache, brought->view, brought->slot, next);
+    if (brought->latent != NULL) next = latent_leaves(cache, brought->latent, brought->slot, next);
+    if (brought->recurrent != NULL) next = recurrent_leaves(brought->recurrent, brought->conv, brought->state, next);
+    return next;
+}
+
+/* Where the layer's bytes stand in the store. */
+static KvBrought in_place(const KvCache *cache, uint32_t layer)
+{
+    KvBrought at = {.view = owning_view(cache, layer), .latent = kvg_store_latent_view(cache->store, layer),
+                    .recurrent = kvg_store_recurrent_view(cache->store, layer), .slot = cache->slot};
+
+    if (at.recurrent != NULL) {
+        at.conv = at.recurrent->conv + at.slot * at.recurrent->conv_slot_stride + cache->held.current * at.recurrent->conv_elements;
+        at.state = at.recurrent->state + at.slot * at.recurrent->state_slot_stride + cache->held.current * at.recurrent->state_elements;
+    }
+    return at;
+}
+
 KvgStatus kvg_kv_cache_leaves(const KvCache *cache, KvLeaf *leaves)
 {
+    int mirrored = kvg_store_mirrored(cache->store);
+
     KVG_TRY(kvg_cache_check_intact(cache));
     KVG_TRY(kvg_cache_check_settled(cache, "digest"));
+    if (mirrored) KVG_TRY(kvg_cache_bring_begin(cache));
     for (uint32_t layer = 0; layer < kvg_store_layer_count(cache->store); layer++) {
-        const KvPlaneView     *view = owning_view(cache, layer);
-        const KvLatentView    *latent = kvg_store_latent_view(cache->store, layer);
-        const KvRecurrentView *recurrent = kvg_store_recurrent_view(cache->store, layer);
+        KvBrought at = in_place(cache, layer);
 
-        if (view != NULL) leaves = kv_leaves(cache, view, leaves);
-        if (latent != NULL) leaves = latent_leaves(cache, latent, leaves);
-        if (recurrent != NULL) leaves = recurrent_leaves(cache, recurrent, leaves);
+        if (mirrored) KVG_TRY(kvg_cache_bring(cache, &at));
+        leaves = layer_leaves(cache, &at, leaves);
+        if (mirrored) kvg_cache_bring_end(&at);
     }
     return KVG_OK;
 }

@@ -51,15 +51,16 @@ static uint64_t tail_rows(const KvLatentView *view, uint64_t len)
     return is_pooled(view) ? len % view->pool : 0;
 }
 
-/* ---- copies between planes and packed bytes. A direct device's move cannot fail. */
+/* ---- copies between planes and packed bytes */
 
 typedef enum CopyWay { FROM_PLANE, TO_PLANE } CopyWay;
 
-static void move_bytes(KvDev *dev, CopyWay way, uint8_t *plane, uint8_t *packed, uint64_t bytes, KvgStream stream)
+static void move_bytes(const KvStore *store, CopyWay way, uint8_t *plane, uint8_t *packed, uint64_t bytes, KvgStream stream)
 {
-    KvgStatus status = way == FROM_PLANE ? dev->ops->move(dev->self, packed, plane, bytes, stream)
-                                         : dev->ops->move(dev->self, plane, packed, bytes, stream);
-    KVG_ASSERT(status == KVG_OK);
+    KvDev *dev = kvg_store_dev(store);
+
+    kvg_store_copied(store, way == FROM_PLANE ? dev->ops->move(dev->self, packed, plane, bytes, stream)
+                                              : dev->ops->move(dev->self, plane, packed, bytes, stream));
 }
 
 static void copy_entries(const KvCache *cache, const KvLatentView *view, const KvPlane *plane, uint32_t per_chunk, uint64_t count,
@@ -69,7 +70,7 @@ static void copy_entries(const KvCache *cache, const KvLatentView *view, const K
 
     for (uint64_t i = 0; i < count; i += run) {
         run = view->rows_per_chunk != 0 ? kvg_min_u64(count - i, per_chunk) : count;
-        move_bytes(kvg_store_dev(cache->store), way, kvg_latent_entry(view, plane, per_chunk, cache->slot, i), packed + i * plane->head_bytes,
+        move_bytes(cache->store, way, kvg_latent_entry(view, plane, per_chunk, cache->slot, i), packed + i * plane->head_bytes,
                    run * plane->head_bytes, stream);
     }
 }
@@ -87,7 +88,7 @@ static void copy_tail(const KvCache *cache, const KvLatentView *view, uint64_t l
     uint64_t rows = tail_rows(view, len);
 
     if (rows == 0) return;
-    move_bytes(kvg_store_dev(cache->store), way, kvg_latent_index_row(view, cache->slot, len - rows), packed, rows * view->index_row_bytes,
+    move_bytes(cache->store, way, kvg_latent_index_row(view, cache->slot, len - rows), packed, rows * view->index_row_bytes,
                stream);
 }
 

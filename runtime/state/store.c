@@ -51,9 +51,9 @@ static KvgStatus check_options(const KvStoreOptions *options)
         return kvg_fail(KVG_EOVERFLOW, "a context of %" PRIu64 " rows: lengths are 32 bits, so at most %d", options->max_ctx,
                         INT32_MAX - KVG_CHUNK_ROWS);
     }
-    if (!options->dev->ops->direct) {
-        return kvg_fail(KVG_ENOTSUP, "device %s: tables and lengths are kept in memory that the host writes directly; use the host "
-                        "device", options->dev->ops->name);
+    if (!options->dev->ops->direct && (options->dev->ops->patch == NULL || options->dev->ops->clear == NULL)) {
+        return kvg_fail(KVG_ENOTSUP, "device %s: the host cannot write its memory, and it takes no patches of tables and lengths; use another",
+                        options->dev->ops->name);
     }
     if (options->has_recurrent && options->columns == 1) {
         return kvg_fail(KVG_EINVAL, "1 column of recurrent state: a step needs the current one and another; give at least 2");
@@ -96,7 +96,11 @@ static KvgStatus open_arena(KvStore *store)
                         store->slots, store->table_stride);
     }
     store->arena_bytes = words * sizeof(int32_t);
-    KVG_TRY(store->dev->ops->zeros(store->dev->self, store->arena_bytes, &store->arena));
+    if (store->mirrored) {
+        KVG_TRY(kvg_store_open_mirror(store, words));
+    } else {
+        KVG_TRY(store->dev->ops->zeros(store->dev->self, store->arena_bytes, &store->arena));
+    }
     next = store->arena;
     store->len = (uint32_t *)next;
     store->len_staged = store->len + store->slots;
@@ -115,7 +119,7 @@ static KvgStatus open_arena(KvStore *store)
         memset(next, 0xff, store->slots * stride * sizeof *next); /* -1: not held */
         next += store->slots * stride;
     }
-    return KVG_OK;
+    return store->mirrored ? kvg_store_fill_mirror(store) : KVG_OK;
 }
 
 KvgStatus kvg_store_describe_plane(const KvStore *store, StorePlane *plane, KvPlane *view, KvFormat format, uint32_t heads, uint32_t dim,
@@ -234,6 +238,7 @@ void kvg_store_copy_shared_views(KvStore *store)
             layer->view.owns = 0;
         }
     }
+    if (store->mirrored) kvg_store_show(store);
 }
 
 static KvgStatus allocate_layers(KvStore *store, const KvStoreOptions *options)
@@ -277,6 +282,8 @@ KvgStatus kvg_store_create(const KvStoreOptions *options, KvStore **store_p)
     store->max_ctx = options->max_ctx;
     store->n_layer = options->n_layer;
     store->class_count = options->class_count;
+    store->mirrored = !options->dev->ops->direct;
+    store->layers_max = options->layer_count;
     store->table_stride = (uint32_t)kvg_ceil_div_u64(options->max_ctx, KVG_CHUNK_ROWS);
     KVG_TRY_GOTO(take_facts(store, options), err_destroy);
     KVG_TRY_GOTO(allocate_layers(store, options), err_destroy);
@@ -306,7 +313,11 @@ void kvg_store_destroy(KvStore *store)
         kvg_pool_destroy(&store->classes[c].pool);
         kvg_free(store->classes[c].spans);
     }
-    store->dev->ops->free(store->dev->self, store->arena);
+    if (store->mirrored) {
+        kvg_store_close_mirror(store);
+    } else {
+        store->dev->ops->free(store->dev->self, store->arena);
+    }
     kvg_free(store->pool_scratch);
     kvg_free(store->slot_states);
     kvg_free(store->layer_index);
@@ -414,16 +425,12 @@ void kvg_store_set_len(KvStore *store, uint32_t slot, uint64_t len, uint64_t len
 {
     store->len[slot] = (uint32_t)len;
     store->len_staged[slot] = (uint32_t)len_staged;
+    kvg_store_note(store, &store->len[slot]);
+    kvg_store_note(store, &store->len_staged[slot]);
 }
 
 void kvg_store_set_base(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t base_row)
 {
     store->classes[class_index].base_row[slot] = (uint32_t)base_row;
-}
-
-KvgStatus kvg_store_flush(KvStore *store, KvgStream stream)
-{
-    KVG_ASSERT(store->dev->ops->direct); /* created for no other device: what the host wrote is what kernels read */
-    (void)stream;
-    return KVG_OK;
+    kvg_store_note(store, &store->classes[class_index].base_row[slot]);
 }

@@ -16,6 +16,7 @@
 #include <kvgrid/latent.h>
 #include <kvgrid/model.h>
 #include <kvgrid/recurrent.h>
+#include <kvgrid/rows_batch.h>
 #include <kvgrid/view.h>
 
 #include "runtime/base/error.h"
@@ -91,10 +92,20 @@ uint32_t               kvg_store_layer_count(const KvStore *store); /* n_layer o
 /* The view of a layer; NULL if this rank has no such layer. The pointer stays valid until destroy; what it says is constant, except
  * in flat layout on a device without reserved ranges, where booking may move the planes (base and slot_bytes change). */
 const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer);
-/* The same for latent and recurrent layers. */
+/* Its tables and lengths are read by the host: on a device that is not direct they are mirrors, and rows and columns cannot be read there.
+ * The same for latent and recurrent layers. */
 const KvLatentView    *kvg_store_latent_view(const KvStore *store, uint32_t layer);
 const KvRecurrentView *kvg_store_recurrent_view(const KvStore *store, uint32_t layer);
 uint32_t               kvg_store_latent_class(const KvStore *store, uint32_t layer); /* of a latent layer here */
+/* The same as kernels and engines read it: tables and lengths in device memory. */
+const KvPlaneView     *kvg_store_shown_view(const KvStore *store, uint32_t layer);
+const KvLatentView    *kvg_store_shown_latent_view(const KvStore *store, uint32_t layer);
+const KvRecurrentView *kvg_store_shown_recurrent_view(const KvStore *store, uint32_t layer);
+/* 1: the device's memory cannot be read by the host, and kvg_store_flush has work to do. */
+int kvg_store_mirrored(const KvStore *store);
+/* The outcome of a copy that the runtime makes by itself. On a direct device it cannot fail; elsewhere a failure is told by every later flush,
+ * and so by every write: no step with it is ever published. */
+void     kvg_store_copied(const KvStore *store, KvgStatus status);
 KvLayout               kvg_store_layout(const KvStore *store);
 KvDev                 *kvg_store_dev(const KvStore *store);
 /* The model's facts as the store keeps them: 0 where the model has no such layers; a ring is whole pools, or max_ctx. */
@@ -152,7 +163,8 @@ void   kvg_store_load_image(KvStore *store, uint32_t slot, uint32_t column, uint
 /* ---- lengths, in stream order */
 void kvg_store_set_len(KvStore *store, uint32_t slot, uint64_t len, uint64_t len_staged);
 void kvg_store_set_base(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t base_row);
-/* Sends what changed in tables and lengths to the device in one asynchronous copy; nothing to do on the host device. */
+/* Sends what changed in tables and lengths to the device in one asynchronous copy; nothing to do on the host device. Every write does it first, on
+ * its stream. EDEVICE: also for a copy that failed before. */
 KvgStatus kvg_store_flush(KvStore *store, KvgStream stream);
 
 /* ---- rows */
@@ -166,11 +178,25 @@ KvgStatus kvg_store_write(KvStore *store, uint32_t layer, uint32_t slot, uint64_
  * The tail of the slot's index state is saved just before a row would go over it. EINVAL, ELAPPED, ECAPACITY: nothing changed. */
 KvgStatus kvg_store_write_latent(KvStore *store, uint32_t layer, uint32_t slot, uint64_t row, uint32_t rows, const KvRowsIn *latent,
                                  const KvRowsIn *index, KvPoolKeyFn key, void *user, KvgStream stream);
+/* The places of one pass: slot (-1: none), rows (0: none), absolute row and token of the first; host memory, and the same in device memory. */
+typedef struct KvStorePlaces {
+    uint32_t        count;
+    const int32_t  *slots;
+    const uint32_t *rows, *first_row, *first_token;
+    const uint32_t *device; /* [4][count]: slots, rows, first_row, first_token */
+} KvStorePlaces;
+/* 1: the device writes a pass at once. Then these do what kvg_store_write, and kvg_store_write_latent without a pooled indexer, do for each place;
+ * `in` begins at token 0. */
+int       kvg_store_batches(const KvStore *store);
+KvgStatus kvg_store_write_batch(KvStore *store, uint32_t layer, const KvStorePlaces *places, const KvRowsIn *k, const KvRowsIn *v,
+                                KvgStream stream);
+KvgStatus kvg_store_write_latent_batch(KvStore *store, uint32_t layer, const KvStorePlaces *places, const KvRowsIn *latent,
+                                       const KvRowsIn *keys, KvgStream stream);
 /* What one row of a pass adds: x [conv_channels], u [state_elements]; i counts the pass's rows. */
 typedef void (*KvRecurrentFillFn)(void *user, uint32_t layer, uint32_t i, float *x, float *u);
 /* Applies kvg_recurrent_token to the pass's `rows` rows, as the slot's read, write and each say. scratch [conv_channels + state_elements]. */
 KvgStatus kvg_store_recurrent_update(KvStore *store, uint32_t layer, uint32_t slot, uint32_t rows, KvRecurrentFillFn fill, void *user,
-                                     float decay, float *scratch);
+                                     float decay, float *scratch, KvgStream stream);
 /* Decodes rows [row, row+rows) of plane 0 (K) or 1 (V): target [rows][heads][dim] f32, host memory. Of a latent layer: plane 2 its rows,
  * 3 its index rows (the caller knows which the ring still holds), 4 keys (pooled: row counts keys). */
 KvgStatus kvg_store_read(KvStore *store, uint32_t layer, uint32_t plane, uint32_t slot, uint64_t row, uint32_t rows, float *target);

@@ -143,7 +143,7 @@ static void copy_slice(KvStore *store, const StorePlane *plane, uint32_t source,
     const KvPlane *at = plane->at;
     KvgStatus      status = store->dev->ops->move(store->dev->self, at->base + target * at->slot_bytes, at->base + source * at->slot_bytes,
                                                   kvg_store_entries(plane, rows) * at->row_stride, stream);
-    KVG_ASSERT(status == KVG_OK); /* a direct device's move cannot fail */
+    kvg_store_copied(store, status);
 }
 
 KvgStatus kvg_store_flat_fork(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint64_t first_row,

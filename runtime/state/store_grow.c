@@ -48,7 +48,7 @@ static void move_plane(KvStore *store, const StoreClass *class, StorePlane *plan
         KvgStatus status = held == 0 ? KVG_OK
                                      : store->dev->ops->move(store->dev->self, grown + slot * kvg_store_plane_bytes(plane, units),
                                                              view->base + slot * view->slot_bytes, kvg_store_plane_bytes(plane, held), NULL);
-        KVG_ASSERT(status == KVG_OK); /* a direct device's move cannot fail */
+        kvg_store_copied(store, status);
     }
     store->dev->ops->free(store->dev->self, plane->memory);
     plane->memory = grown;

@@ -1,7 +1,8 @@
 /* Store, inside: what the store's sources share. Private to runtime/state/store*.c and to tests that break it on purpose.
  *
- *   arena   one device allocation: len, len_staged, pools_ready, read, write, each [slots], then for each class base_row [slots] and
- *           (pool) table [slots][stride]; so one asynchronous copy brings a device up to date
+ *   arena   what kernels read beside the rows: len, len_staged, pools_ready, read, write, each [slots], then for each class base_row [slots] and
+ *           (pool) table [slots][stride]. On a direct device it is the device's memory. Else it is a mirror in host memory, from which
+ *           the host works; words that changed are noted, and a flush sends them all in one asynchronous copy (store_mirror.c)
  *   spans   [class][slot] {first, end}: the entries held; the table is contiguous from first to end
  *   planes  of each layer that owns rows: K, V; or latent rows, keys, index rows. A sharing layer's view is a copy of its source's
  *   slots   of each recurrent layer one allocation, conv then state; of each index ring one: [slots] {ring, room for a saved tail} */
@@ -38,9 +39,12 @@ typedef struct StoreLayer {
     int32_t         source;   /* index into layers[], -1: shares nobody's planes */
     uint32_t        plane_count; /* 0: owns none */
     StorePlane      planes[STORE_PLANES_MAX]; /* K, V; or latent rows, then keys, then index rows, as far as there are any */
-    KvPlaneView     view;
+    KvPlaneView     view; /* tables and lengths of these three: the arena's, for the host */
     KvLatentView    latent;
     KvRecurrentView recurrent;
+    KvPlaneView     shown_view; /* on a device that is not direct: the same for kernels */
+    KvLatentView    shown_latent;
+    KvRecurrentView shown_recurrent;
     void           *slots;    /* device memory of columns or of the index ring */
     size_t          slots_bytes;
     uint64_t       *saved_at; /* index ring: [slots] the step (StoreSlot.step) in which the tail was saved */
@@ -84,6 +88,20 @@ struct KvStore {
     float      *pool_scratch; /* rows of one pool and its key, decoded */
     void       *arena;
     size_t      arena_bytes;
+    /* ---- of a device that is not direct; NULL and 0 elsewhere */
+    int             mirrored;
+    uint32_t        layers_max;
+    uint32_t       *device_arena;
+    uint64_t       *noted;         /* a bit a word of the arena: it is among the changes */
+    KvPatch        *changes;       /* [words of the arena] index alone, until they are sent */
+    uint32_t        change_count;
+    KvEncodeCounts *device_counts; /* [layer_count] */
+    void           *scratch;       /* for rows on their way between host and device; grows */
+    size_t          scratch_bytes;
+    KvEvent         order;
+    KvgStream       last_stream;   /* that rows were written on */
+    int             streams_mixed, units_freed; /* there were several; units were freed since they were last put in order */
+    KvgStatus       failed;        /* of a copy that nobody could report */
     int32_t    *layer_index;      /* [n_layer] into layers, -1: not here */
     StoreLayer *layers;
     StoreClass  classes[KVG_CLASSES_MAX];
@@ -115,6 +133,40 @@ static inline uint64_t kvg_store_entries(const StorePlane *plane, uint64_t rows)
 {
     return rows * plane->per_unit / KVG_CHUNK_ROWS;
 }
+
+/* A word of the arena has changed. */
+void kvg_store_note_word(KvStore *store, const void *word);
+static inline void kvg_store_note(KvStore *store, const void *word)
+{
+    if (store->mirrored) kvg_store_note_word(store, word);
+}
+
+/* Table entries are set here alone. */
+static inline void kvg_store_set_entry(KvStore *store, int32_t *entry, int32_t id)
+{
+    *entry = id;
+    kvg_store_note(store, entry);
+}
+
+/* Makes and frees the device's side of a mirrored arena; `show` makes the views that kernels get. */
+KvgStatus kvg_store_open_mirror(KvStore *store, uint64_t words);
+KvgStatus kvg_store_fill_mirror(KvStore *store);
+void      kvg_store_close_mirror(KvStore *store);
+void      kvg_store_show(KvStore *store);
+
+/* Where a layer's encoder counts. */
+static inline KvEncodeCounts *kvg_store_counter(KvStore *store, StoreLayer *layer)
+{
+    return store->mirrored ? &store->device_counts[layer - store->layers] : &layer->counts;
+}
+
+/* decode_rows into host memory. */
+KvgStatus kvg_store_decode(KvStore *store, KvFormat format, KvRowsAt at, uint32_t heads, uint32_t dim, uint32_t rows, float *target,
+                           KvgStream stream);
+
+/* A copy of `bytes` bytes of host memory on the device, until the next call of this. */
+KvgStatus      kvg_store_lend(KvStore *store, const void *source, size_t bytes, KvgStream stream, const void **lent);
+KvEncodeCounts kvg_store_device_counts(const KvStore *store, uint32_t index);
 
 StoreLayer *kvg_store_find_layer(const KvStore *store, uint32_t layer);
 /* Rows [row, row+rows) of the layer are booked and held. ELAPPED, ECAPACITY. */

@@ -115,7 +115,7 @@ static KvgStatus encode(KvStore *store, StoreLayer *layer, const KvPlane *plane,
 {
     KvRowsAt at = {.target = target, .head_stride = plane->head_stride, .row_stride = plane->head_bytes};
 
-    return store->dev->ops->encode_rows(store->dev->self, plane->format, in, at, 1, plane->head_dim, rows, &layer->counts, stream);
+    return store->dev->ops->encode_rows(store->dev->self, plane->format, in, at, 1, plane->head_dim, rows, kvg_store_counter(store, layer), stream);
 }
 
 static KvgStatus write_entries(KvStore *store, StoreLayer *layer, const KvPlane *plane, uint32_t per_chunk, uint32_t slot, uint64_t entry,
@@ -176,8 +176,9 @@ static KvgStatus build_key(KvStore *store, StoreLayer *layer, uint32_t slot, uin
     KvRowsAt            at = {.target = kvg_latent_index_row(view, slot, pool_index * view->pool), .row_stride = view->index_row_bytes};
     KvRowsIn            in = {.data = built, .type = KVG_F32, .token_stride = view->key_width, .head_stride = view->key_width};
 
-    KVG_TRY(store->dev->ops->decode_rows(store->dev->self, view->index.format, at, 1, view->index_width, view->pool, rows, stream));
+    KVG_TRY(kvg_store_decode(store, view->index.format, at, 1, view->index_width, view->pool, rows, stream));
     key(user, view->layer, pool_index, rows, built);
+    if (store->mirrored) KVG_TRY(kvg_store_lend(store, built, view->key_width * sizeof *built, stream, &in.data));
     return write_entries(store, layer, &view->keys, kvg_latent_keys_per_chunk(view), slot, pool_index, 1, in, stream);
 }
 
@@ -230,6 +231,7 @@ KvgStatus kvg_store_write_latent(KvStore *store, uint32_t layer_index, uint32_t 
     StoreLayer *layer = kvg_store_find_layer(store, layer_index);
 
     KVG_TRY(check_write(store, layer, layer_index, slot, row, rows, latent, index, key));
+    KVG_TRY(kvg_store_flush(store, stream));
     KVG_TRY(write_entries(store, layer, &layer->latent.latent, KVG_CHUNK_ROWS, slot, row, rows, *latent, stream));
     if (index == NULL) return KVG_OK;
     if (layer->latent.pool != 0) return drain(store, layer, slot, row, rows, *index, key, user, stream);
@@ -240,7 +242,7 @@ static KvgStatus decode(KvStore *store, const KvPlane *plane, const uint8_t *sou
 {
     KvRowsAt at = {.target = (uint8_t *)(uintptr_t)source, .row_stride = plane->head_bytes};
 
-    return store->dev->ops->decode_rows(store->dev->self, plane->format, at, 1, plane->head_dim, rows, target, NULL);
+    return kvg_store_decode(store, plane->format, at, 1, plane->head_dim, rows, target, NULL);
 }
 
 /* One entry at a time: a look at single rows, off every fast path. */

@@ -47,7 +47,7 @@ void kvg_store_pool_book(KvStore *store, StoreClass *class, uint32_t slot, uint3
     if (end <= span->end) return;
     KVG_ASSERT(end - span->end <= class->pool.free_count);
     class->entries += end - span->end;
-    for (uint32_t e = span->end; e < end; e++) table[e] = kvg_pool_take(&class->pool);
+    for (uint32_t e = span->end; e < end; e++) kvg_store_set_entry(store, &table[e], kvg_pool_take(&class->pool));
     span->end = end;
 }
 
@@ -61,8 +61,9 @@ void kvg_store_pool_trim(KvStore *store, StoreClass *class, uint32_t slot, uint3
     class->entries -= span->end - keep;
     for (uint32_t e = span->end; e-- > keep;) { /* from the end, so that the next to book gets them in table order */
         kvg_pool_drop(&class->pool, table[e]);
-        table[e] = -1;
+        kvg_store_set_entry(store, &table[e], -1);
     }
+    store->units_freed = 1;
     span->end = keep;
 }
 
@@ -78,9 +79,10 @@ void kvg_store_drop_below(KvStore *store, uint32_t class_index, uint32_t slot, u
     for (; span->first < past; span->first++) {
         int32_t id = table[span->first];
 
-        table[span->first] = -1;
+        kvg_store_set_entry(store, &table[span->first], -1);
+        store->units_freed = 1;
         if (span->end < keep_end && !kvg_pool_shared(&class->pool, id)) {
-            table[span->end++] = id;
+            kvg_store_set_entry(store, &table[span->end++], id);
         } else {
             kvg_pool_drop(&class->pool, id);
             class->entries--;
@@ -100,7 +102,7 @@ static void copy_rows_of_plane(KvStore *store, const StorePlane *plane, int32_t 
     for (uint32_t head = 0; head < plane->heads; head++) {
         KvgStatus status = store->dev->ops->move(store->dev->self, to + head * at->head_stride, from + head * at->head_stride,
                                                  kvg_store_entries(plane, rows) * at->row_stride, stream);
-        KVG_ASSERT(status == KVG_OK); /* a direct device's move cannot fail */
+        kvg_store_copied(store, status);
     }
 }
 
@@ -130,10 +132,10 @@ void kvg_store_pool_fork(KvStore *store, uint32_t class_index, uint32_t source, 
     KVG_ASSERT(first >= class->spans[source].first && rows <= (uint64_t)class->spans[source].end * KVG_CHUNK_ROWS);
     for (uint32_t e = first; e < full; e++) {
         kvg_pool_share(&class->pool, from[e]);
-        to[e] = from[e];
+        kvg_store_set_entry(store, &to[e], from[e]);
     }
     if (rows > first_row && rows % KVG_CHUNK_ROWS != 0) {
-        to[end] = kvg_pool_take(&class->pool);
+        kvg_store_set_entry(store, &to[end], kvg_pool_take(&class->pool));
         copy_chunk(store, class_index, from[end], to[end], rows % KVG_CHUNK_ROWS, stream);
         end++;
     }
@@ -175,11 +177,11 @@ static void close_up(KvStore *store, StoreClass *class, uint32_t slot, uint32_t 
     for (uint32_t e = from; e < span->end; e++) {
         int32_t id = table[e];
 
-        table[e] = -1;
+        kvg_store_set_entry(store, &table[e], -1);
         if (kvg_pool_shared(&class->pool, id)) {
             kvg_pool_drop(&class->pool, id);
         } else {
-            table[kept++] = id;
+            kvg_store_set_entry(store, &table[kept++], id);
         }
     }
     class->entries -= span->end - kept;
@@ -197,7 +199,7 @@ void kvg_store_unshare(KvStore *store, uint32_t class_index, uint32_t slot, uint
         int32_t *table = kvg_store_table(store, class, slot);
         int32_t  shared = table[entry];
 
-        table[entry] = kvg_pool_take(&class->pool);
+        kvg_store_set_entry(store, &table[entry], kvg_pool_take(&class->pool));
         copy_chunk(store, class_index, shared, table[entry], row % KVG_CHUNK_ROWS, stream);
         kvg_pool_drop(&class->pool, shared);
     }

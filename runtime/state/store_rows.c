@@ -73,7 +73,7 @@ static KvgStatus write_plane(KvStore *store, StoreLayer *layer, const KvPlane *p
 
         kvg_store_assert_writable(store, layer, slot, row);
         KVG_TRY(store->dev->ops->encode_rows(store->dev->self, plane->format, &in, rows_at(&layer->view, plane, slot, row),
-                                             layer->view.heads, plane->head_dim, run, &layer->counts, stream));
+                                             layer->view.heads, plane->head_dim, run, kvg_store_counter(store, layer), stream));
         in = kvg_store_advance(&in, run);
         row += run;
         rows -= run;
@@ -98,6 +98,7 @@ KvgStatus kvg_store_write(KvStore *store, uint32_t layer_index, uint32_t slot, u
     KVG_TRY(kvg_store_check_source(k));
     KVG_TRY(kvg_store_check_source(v));
     KVG_TRY(kvg_store_check_rows(store, layer, slot, row, rows));
+    KVG_TRY(kvg_store_flush(store, stream));
     KVG_TRY(write_plane(store, layer, &layer->view.k, slot, row, rows, *k, stream));
     return write_plane(store, layer, &layer->view.v, slot, row, rows, *v, stream);
 }
@@ -117,8 +118,8 @@ KvgStatus kvg_store_read(KvStore *store, uint32_t layer_index, uint32_t plane_in
     while (rows > 0) {
         uint32_t run = run_length(&layer->view, row, rows);
 
-        KVG_TRY(store->dev->ops->decode_rows(store->dev->self, plane->format, rows_at(&layer->view, plane, slot, row),
-                                             layer->view.heads, plane->head_dim, run, target, NULL));
+        KVG_TRY(kvg_store_decode(store, plane->format, rows_at(&layer->view, plane, slot, row), layer->view.heads, plane->head_dim, run,
+                                 target, NULL));
         target += (size_t)run * layer->view.heads * plane->head_dim;
         row += run;
         rows -= run;
@@ -164,5 +165,6 @@ KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer_index)
 
     if (layer == NULL) return (KvEncodeCounts){0, 0};
     if (layer->source >= 0) layer = &store->layers[layer->source];
+    if (store->mirrored) return kvg_store_device_counts(store, (uint32_t)(layer - store->layers));
     return layer->counts;
 }

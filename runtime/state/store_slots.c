@@ -122,6 +122,9 @@ void kvg_store_set_columns(KvStore *store, uint32_t slot, uint32_t read, uint32_
     store->column_read[slot] = (int32_t)read;
     store->column_write[slot] = (int32_t)write;
     store->column_each[slot] = (int32_t)each;
+    kvg_store_note(store, &store->column_read[slot]);
+    kvg_store_note(store, &store->column_write[slot]);
+    kvg_store_note(store, &store->column_each[slot]);
 }
 
 void kvg_store_set_index(KvStore *store, uint32_t slot, uint64_t rows)
@@ -131,9 +134,10 @@ void kvg_store_set_index(KvStore *store, uint32_t slot, uint64_t rows)
     state->index_at = rows;
     state->step++; /* from 1: a fresh layer has saved nothing */
     store->pools_ready[slot] = store->index_pool == 0 ? 0 : (uint32_t)(rows / store->index_pool);
+    kvg_store_note(store, &store->pools_ready[slot]);
 }
 
-/* ---- copies. A direct device's move cannot fail, and the store is created for no other. */
+/* ---- copies, in stream order */
 
 typedef struct ColumnAt {
     float *conv, *state;
@@ -148,19 +152,28 @@ static ColumnAt column_at(const KvRecurrentView *view, uint32_t slot, uint32_t c
 static void copy(const KvStore *store, void *target, const void *source, size_t bytes, KvgStream stream)
 {
     KvgStatus status = bytes == 0 ? KVG_OK : store->dev->ops->move(store->dev->self, target, source, bytes, stream);
-    KVG_ASSERT(status == KVG_OK);
+    kvg_store_copied(store, status);
+}
+
+static void clear(const KvStore *store, void *target, size_t bytes, KvgStream stream)
+{
+    if (bytes == 0) return;
+    if (!store->mirrored) {
+        memset(target, 0, bytes);
+    } else {
+        kvg_store_copied(store, store->dev->ops->clear(store->dev->self, target, bytes, stream));
+    }
 }
 
 void kvg_store_zero_column(KvStore *store, uint32_t slot, uint32_t column, KvgStream stream)
 {
-    (void)stream; /* a direct device works in program order */
     for (uint32_t i = 0; i < store->layer_count; i++) {
         const KvRecurrentView *view = &store->layers[i].recurrent;
 
         if (store->layers[i].kind != KVG_STATE_RECURRENT) continue;
         ColumnAt at = column_at(view, slot, column);
-        memset(at.conv, 0, view->conv_elements * sizeof(float));
-        memset(at.state, 0, view->state_elements * sizeof(float));
+        clear(store, at.conv, view->conv_elements * sizeof(float), stream);
+        clear(store, at.state, view->state_elements * sizeof(float), stream);
     }
 }
 

@@ -62,11 +62,14 @@ KvgStatus kvg_store_fork(KvStore *store, uint32_t class_index, uint32_t source, 
 
 void kvg_store_release(KvStore *store, uint32_t slot, KvgStream stream)
 {
-    (void)stream; /* a device with streams records the last reader's event here */
+    if (store->mirrored && stream != NULL) { /* what is freed here is written again only after the last reader, who may be unknown to the device */
+        kvg_store_copied(store, store->dev->ops->event_record(store->dev->self, store->order, stream));
+        kvg_store_copied(store, store->dev->ops->stream_wait(store->dev->self, NULL, store->order));
+    }
     for (uint32_t c = 0; c < store->class_count; c++) {
         kvg_store_trim(store, c, slot, 0);
         store->classes[c].spans[slot].first = store->classes[c].spans[slot].end = 0; /* a table that slid starts anew */
-        store->classes[c].base_row[slot] = 0;
+        kvg_store_set_base(store, c, slot, 0);
     }
     kvg_store_set_len(store, slot, 0, 0);
     store->slots_open -= store->slot_states[slot].open;

@@ -28,6 +28,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/mix.h"
 #include "runtime/state/cache.h"
+#include "tests/support/test_device.h"
 
 enum { KINDS_LAYERS = 9, KINDS_CLASSES = 2, KINDS_WINDOW = 40, KINDS_PREFILL = 100, KINDS_LEAVES_MAX = 64, KINDS_WIDTH_MAX = 64 };
 
@@ -118,7 +119,7 @@ static inline void kinds_describe(Kinds *f, const KindsShape *shape)
 static inline void kinds_open(Kinds *f, const KindsShape *shape)
 {
     kinds_describe(f, shape);
-    ck_assert_int_eq(shape->reserves ? kvg_dev_host(&f->dev) : kvg_dev_host_plain(&f->dev), KVG_OK);
+    ck_assert_msg(test_device_open(shape->reserves, &f->dev) == KVG_OK, "%s", kvg_last_error());
     ck_assert_msg(kvg_store_create(&f->options, &f->store) == KVG_OK, "%s", kvg_last_error());
 }
 
@@ -126,8 +127,7 @@ static inline void kinds_close(Kinds *f)
 {
     ck_assert_uint_eq(kvg_store_bytes(f->store).booked, 0);
     kvg_store_destroy(f->store);
-    ck_assert_uint_eq(f->dev.ops->taken_bytes(f->dev.self), 0);
-    kvg_dev_close(&f->dev);
+    test_device_close(&f->dev);
 }
 
 /* ---- values */
@@ -181,10 +181,11 @@ static inline void kinds_fill(void *user, uint32_t layer, uint32_t i, float *x, 
     }
 }
 
-static inline KvRowsIn kinds_rows(uint32_t layer, uint32_t plane, const uint64_t *keys, uint32_t rows, uint32_t width, float *buffer)
+static inline KvRowsIn kinds_rows(KvDev *dev, uint32_t layer, uint32_t plane, const uint64_t *keys, uint32_t rows, uint32_t width, float *buffer)
 {
     for (uint32_t r = 0; r < rows; r++) kinds_values(layer, plane, keys[r], width, buffer + r * width);
-    return (KvRowsIn){.data = buffer, .type = KVG_F32, .token_stride = width, .head_stride = width};
+    const void *data = test_device_lend(dev, (int)(plane & 1), buffer, (size_t)rows * width * sizeof *buffer);
+    return (KvRowsIn){.data = data, .type = KVG_F32, .token_stride = width, .head_stride = width};
 }
 
 static inline KvgStatus kinds_write_layer(Kinds *f, uint32_t layer, uint32_t slot, uint64_t row, uint32_t rows, const uint64_t *keys, float *a, float *b)
@@ -194,17 +195,17 @@ static inline KvgStatus kinds_write_layer(Kinds *f, uint32_t layer, uint32_t slo
     KvgStatus           status;
 
     if (kv != NULL) {
-        KvRowsIn k = kinds_rows(layer, 0, keys, rows, kv->k.head_dim, a), v = kinds_rows(layer, 1, keys, rows, kv->v.head_dim, b);
+        KvRowsIn k = kinds_rows(&f->dev, layer, 0, keys, rows, kv->k.head_dim, a), v = kinds_rows(&f->dev, layer, 1, keys, rows, kv->v.head_dim, b);
         status = kvg_store_write(f->store, layer, slot, row, rows, &k, &v, NULL);
     } else if (latent != NULL) {
-        KvRowsIn in = kinds_rows(layer, 2, keys, rows, latent->width, a);
-        KvRowsIn index = kinds_rows(layer, 3, keys, rows, latent->index_width, b);
+        KvRowsIn in = kinds_rows(&f->dev, layer, 2, keys, rows, latent->width, a);
+        KvRowsIn index = kinds_rows(&f->dev, layer, 3, keys, rows, latent->index_width, b);
         status = kvg_store_write_latent(f->store, layer, slot, row, rows, &in, latent->index_kind != KVG_INDEX_NONE ? &index : NULL,
                                         kinds_pool_key, &f->options.index_pool, NULL);
     } else {
         KindsPass pass = {f, keys};
         float     scratch[2 * KINDS_WIDTH_MAX];
-        status = kvg_store_recurrent_update(f->store, layer, slot, rows, kinds_fill, &pass, 0.75f, scratch);
+        status = kvg_store_recurrent_update(f->store, layer, slot, rows, kinds_fill, &pass, 0.75f, scratch, NULL);
     }
     return status;
 }

@@ -18,6 +18,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/base/mix.h"
 #include "runtime/state/cache.h"
+#include "tests/support/test_device.h"
 
 enum { FIXTURE_LAYERS = 5, FIXTURE_CLASSES = 3, FIXTURE_ROW_FLOATS = 128 };
 
@@ -67,15 +68,14 @@ static inline void fixture_open(Fixture *f, KvLayout layout, int reserves, uint6
                                 uint32_t slots, uint32_t units)
 {
     fixture_describe(f, layout, window, prefill, max_ctx, slots, units);
-    ck_assert_int_eq(reserves ? kvg_dev_host(&f->dev) : kvg_dev_host_plain(&f->dev), KVG_OK);
+    ck_assert_msg(test_device_open(reserves, &f->dev) == KVG_OK, "%s", kvg_last_error());
     ck_assert_msg(kvg_store_create(&f->options, &f->store) == KVG_OK, "%s", kvg_last_error());
 }
 
 static inline void fixture_close(Fixture *f)
 {
     kvg_store_destroy(f->store);
-    ck_assert_uint_eq(f->dev.ops->taken_bytes(f->dev.self), 0);
-    kvg_dev_close(&f->dev);
+    test_device_close(&f->dev);
     ck_assert_uint_eq(kvg_live_allocations(), 0);
 }
 
@@ -106,12 +106,13 @@ static inline void fixture_write(Fixture *f, uint32_t slot, uint64_t row, uint64
         if (!view->owns) continue;
         fixture_row(view, &view->k, 0, key, k);
         fixture_row(view, &view->v, 1, key, v);
-        KvRowsIn in_k = fixture_rows_in(k, &view->k, view->heads), in_v = fixture_rows_in(v, &view->v, view->heads);
+        KvRowsIn in_k = fixture_rows_in(test_device_lend(&f->dev, 0, k, sizeof k), &view->k, view->heads);
+        KvRowsIn in_v = fixture_rows_in(test_device_lend(&f->dev, 1, v, sizeof v), &view->v, view->heads);
         ck_assert_msg(kvg_store_write(f->store, i, slot, row, 1, &in_k, &in_v, NULL) == KVG_OK, "%s", kvg_last_error());
     }
 }
 
-static inline int fixture_plane_row_is(const KvPlaneView *view, const KvPlane *plane, int which, uint32_t slot, uint64_t row,
+static inline int fixture_device_row_is(const Fixture *f, const KvPlaneView *view, const KvPlane *plane, int which, uint32_t slot, uint64_t row,
                                        uint64_t key)
 {
     float   values[FIXTURE_ROW_FLOATS];
@@ -120,9 +121,16 @@ static inline int fixture_plane_row_is(const KvPlaneView *view, const KvPlane *p
     fixture_row(view, plane, which, key, values);
     for (uint32_t head = 0; head < view->heads; head++) {
         kvg_encode_f32_ref(plane->format, values + head * plane->head_dim, plane->head_dim, bytes, NULL);
-        if (memcmp(bytes, kvg_plane_row(view, plane, slot, head, row), plane->head_bytes) != 0) return 0;
+        const void *stored = test_device_look(f == NULL ? NULL : kvg_store_dev(f->store), kvg_plane_row(view, plane, slot, head, row), plane->head_bytes);
+        if (memcmp(bytes, stored, plane->head_bytes) != 0) return 0;
     }
     return 1;
+}
+
+/* On the host device. */
+static inline int fixture_plane_row_is(const KvPlaneView *view, const KvPlane *plane, int which, uint32_t slot, uint64_t row, uint64_t key)
+{
+    return fixture_device_row_is(NULL, view, plane, which, slot, row, key);
 }
 
 /* 1 if every layer whose window at length `len` reaches back to `row` holds the row of `key` there, bit for bit. */
@@ -132,8 +140,8 @@ static inline int fixture_row_is(const Fixture *f, uint32_t slot, uint64_t len, 
         const KvPlaneView *view = kvg_store_view(f->store, i);
 
         if (view->window != 0 && row < kvg_view_start(len, view->window)) continue;
-        if (!fixture_plane_row_is(view, &view->k, 0, slot, row, key)) return 0;
-        if (!fixture_plane_row_is(view, &view->v, 1, slot, row, key)) return 0;
+        if (!fixture_device_row_is(f, view, &view->k, 0, slot, row, key)) return 0;
+        if (!fixture_device_row_is(f, view, &view->v, 1, slot, row, key)) return 0;
     }
     return 1;
 }

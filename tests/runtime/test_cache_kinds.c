@@ -578,6 +578,7 @@ END_TEST
 
 int main(void)
 {
+    if (test_device_missing()) return test_device_missing();
     Suite *suite = suite_create("cache_kinds");
     TCase *tcase = tcase_create("kinds");
 

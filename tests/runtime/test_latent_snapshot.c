@@ -27,7 +27,7 @@ static void open_latents(Latents *l, KvLayout layout, uint64_t ring, KvFormat fo
     KvStoreOptions options = {.dev = &l->dev, .layout = layout, .layers = l->layers, .layer_count = LAYERS, .classes = &l->class,
                               .class_count = 1, .slots = 3, .max_ctx = MAX_CTX, .n_layer = LAYERS, .index_pool = 8, .index_ring_rows = ring};
     for (uint64_t i = 0; i < KEYS; i++) keys[i] = i + 1;
-    ck_assert_int_eq(kvg_dev_host(&l->dev), KVG_OK);
+    ck_assert_int_eq(test_device_open(1, &l->dev), KVG_OK);
     ck_assert_msg(kvg_store_create(&options, &l->store) == KVG_OK, "%s", kvg_last_error());
 }
 
@@ -35,8 +35,7 @@ static void close_latents(Latents *l)
 {
     ck_assert_uint_eq(kvg_store_bytes(l->store).booked, 0);
     kvg_store_destroy(l->store);
-    ck_assert_uint_eq(l->dev.ops->taken_bytes(l->dev.self), 0);
-    kvg_dev_close(&l->dev);
+    test_device_close(&l->dev);
 }
 
 static void write_rows(Latents *l, KvCache *cache, uint32_t rows, const uint64_t *row_keys)
@@ -46,8 +45,8 @@ static void write_rows(Latents *l, KvCache *cache, uint32_t rows, const uint64_t
 
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         const KvLatentView *view = kvg_store_latent_view(l->store, layer);
-        KvRowsIn in = kinds_rows(layer, 2, row_keys + row, rows, view->width, a);
-        KvRowsIn index = kinds_rows(layer, 3, row_keys + row, rows, view->index_width, b);
+        KvRowsIn in = kinds_rows(&l->dev, layer, 2, row_keys + row, rows, view->width, a);
+        KvRowsIn index = kinds_rows(&l->dev, layer, 3, row_keys + row, rows, view->index_width, b);
         ck_assert_int_eq(kvg_store_write_latent(l->store, layer, cache->slot, row, rows, &in, view->index_width != 0 ? &index : NULL,
                                                 kinds_pool_key, &l->pool, NULL), KVG_OK);
     }
@@ -338,6 +337,7 @@ END_TEST
 
 int main(void)
 {
+    if (test_device_missing()) return test_device_missing();
     Suite *suite = suite_create("latent_snapshot");
     TCase *tcase = tcase_create("latent_snapshot");
 

@@ -444,8 +444,7 @@ static void close_systems(void)
     for (int k = 0; k < SYSTEMS; k++) {
         ck_assert_uint_eq(kvg_store_bytes(systems[k].fixture.store).booked, 0);
         kvg_store_destroy(systems[k].fixture.store);
-        ck_assert_uint_eq(systems[k].fixture.dev.ops->taken_bytes(systems[k].fixture.dev.self), 0);
-        kvg_dev_close(&systems[k].fixture.dev);
+        test_device_close(&systems[k].fixture.dev);
     }
     ck_assert_uint_eq(kvg_live_allocations(), 0);
 }
@@ -483,6 +482,7 @@ END_TEST
 
 int main(void)
 {
+    if (test_device_missing()) return test_device_missing();
     Suite *suite = suite_create("state_life");
     TCase *life = tcase_create("life");
 

@@ -1,0 +1,77 @@
+/* Store, batches: one pass's rows of all places in one call of the device, where it has such a call. */
+#include "runtime/state/store_impl.h"
+
+int kvg_store_batches(const KvStore *store)
+{
+    return store->dev->ops->encode_batch != NULL;
+}
+
+/* Every chunk that is written, as each row's would be. */
+static KvgStatus check_place(const KvStore *store, const StoreLayer *layer, uint32_t slot, uint64_t row, uint32_t rows)
+{
+    KVG_TRY(kvg_store_check_rows(store, layer, slot, row, rows));
+    for (uint64_t at = row; at < row + rows; at += KVG_CHUNK_ROWS - at % KVG_CHUNK_ROWS) kvg_store_assert_writable(store, layer, slot, at);
+    return KVG_OK;
+}
+
+static KvgStatus check_places(const KvStore *store, const StoreLayer *layer, const KvStorePlaces *places, uint32_t *rows_max)
+{
+    *rows_max = 0;
+    for (uint32_t i = 0; i < places->count; i++) {
+        if (places->slots[i] < 0 || places->rows[i] == 0) continue;
+        KVG_TRY(check_place(store, layer, (uint32_t)places->slots[i], places->first_row[i], places->rows[i]));
+        if (places->rows[i] > *rows_max) *rows_max = places->rows[i];
+    }
+    return KVG_OK;
+}
+
+static KvgStatus encode(KvStore *store, StoreLayer *layer, const KvStorePlaces *places, KvRowsBatch *batch, KvgStream stream)
+{
+    const uint32_t *device = places->device;
+
+    KVG_TRY(check_places(store, layer, places, &batch->rows_max));
+    KVG_TRY(kvg_store_flush(store, stream));
+    if (batch->rows_max == 0) return KVG_OK;
+    batch->places = places->count;
+    batch->slots = (const int32_t *)device;
+    batch->rows = device + places->count;
+    batch->first_row = device + 2 * (size_t)places->count;
+    batch->first_token = device + 3 * (size_t)places->count;
+    batch->counts = kvg_store_counter(store, layer);
+    return store->dev->ops->encode_batch(store->dev->self, batch, stream);
+}
+
+KvgStatus kvg_store_write_batch(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, const KvRowsIn *k, const KvRowsIn *v,
+                                KvgStream stream)
+{
+    StoreLayer *layer = kvg_store_find_layer(store, layer_index);
+
+    if (layer == NULL || layer->kind != KVG_STATE_KV || !layer->view.owns) {
+        return kvg_fail(KVG_EINVAL, "layer %u owns no K and V planes on this rank: write where it does", layer_index);
+    }
+    KVG_TRY(kvg_store_check_source(k));
+    KVG_TRY(kvg_store_check_source(v));
+    const KvPlaneView *view = store->mirrored ? &layer->shown_view : &layer->view;
+    KvRowsBatch batch = {.plane = {{kvg_plane_ref(view, &view->k), *k}, {kvg_plane_ref(view, &view->v), *v}}, .planes = 2, .heads = view->heads};
+    return encode(store, layer, places, &batch, stream);
+}
+
+KvgStatus kvg_store_write_latent_batch(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, const KvRowsIn *latent,
+                                       const KvRowsIn *keys, KvgStream stream)
+{
+    StoreLayer *layer = kvg_store_find_layer(store, layer_index);
+
+    if (layer == NULL || layer->kind != KVG_STATE_LATENT || layer->latent.pool != 0 || (keys != NULL) != (layer->latent.key_width != 0)) {
+        return kvg_fail(KVG_EINVAL, "layer %u keeps no latent rows whose pass can be written at once: keys go with an indexer of one a token",
+                        layer_index);
+    }
+    KVG_TRY(kvg_store_check_source(latent));
+    const KvLatentView *view = store->mirrored ? &layer->shown_latent : &layer->latent;
+    KvRowsBatch batch = {.plane = {{kvg_latent_ref(view, &view->latent, KVG_CHUNK_ROWS), *latent}}, .planes = 1, .heads = 1};
+    if (keys != NULL) {
+        KVG_TRY(kvg_store_check_source(keys));
+        batch.plane[1] = (KvBatchPlane){kvg_latent_ref(view, &view->keys, KVG_CHUNK_ROWS), *keys};
+        batch.planes = 2;
+    }
+    return encode(store, layer, places, &batch, stream);
+}

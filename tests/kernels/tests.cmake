@@ -1,0 +1,39 @@
+# CUDA: suites that need a device skip themselves without one (77). The suites of sequence state are built twice more: for a device whose memory
+# the host cannot touch, which runs anywhere, and for CUDA. A CUDA context does not cross fork: CK_FORK=no.
+
+add_executable(plane_host ${CMAKE_CURRENT_LIST_DIR}/plane_host.cpp)
+target_link_libraries(plane_host PRIVATE kvg_options kvgrid_static PkgConfig::JANSSON PkgConfig::XXHASH)
+target_compile_options(plane_host PRIVATE -ffp-contract=off -Wno-unknown-pragmas)
+add_test(NAME plane_host COMMAND plane_host)
+set_tests_properties(plane_host PROPERTIES TIMEOUT 120 LABELS unit)
+
+function(kvg_use_cuda name)
+  target_link_libraries(${name} PRIVATE kvgrid_cuda CUDA::cudart_static)
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+endfunction()
+
+set(kvg_state_suites test_state_life test_cache_kinds test_latent_snapshot)
+foreach(suite IN LISTS kvg_state_suites)
+  kvg_add_program(indirect_${suite} ${CMAKE_CURRENT_SOURCE_DIR}/runtime/${suite}.c ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
+  target_compile_definitions(indirect_${suite} PRIVATE KVG_TEST_INDIRECT=1)
+  add_test(NAME indirect_${suite} COMMAND indirect_${suite})
+  set_tests_properties(indirect_${suite} PROPERTIES TIMEOUT 300 LABELS unit ENVIRONMENT "KVG_TEST_STEPS=1500")
+  if(TARGET kvgrid_cuda)
+    kvg_add_program(cuda_${suite} ${CMAKE_CURRENT_SOURCE_DIR}/runtime/${suite}.c)
+    target_compile_definitions(cuda_${suite} PRIVATE KVG_TEST_CUDA=1)
+    kvg_use_cuda(cuda_${suite})
+    add_test(NAME cuda_${suite} COMMAND cuda_${suite})
+    set_tests_properties(cuda_${suite} PROPERTIES TIMEOUT 300 LABELS gpu RUN_SERIAL ON SKIP_RETURN_CODE 77
+      ENVIRONMENT "CK_FORK=no;KVG_TEST_STEPS=1500")
+  endif()
+endforeach()
+
+file(GLOB kvg_cuda_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/test_cuda_*.c)
+foreach(source IN LISTS kvg_cuda_tests)
+  get_filename_component(name ${source} NAME_WE)
+  set_tests_properties(${name} PROPERTIES LABELS gpu RUN_SERIAL ON ENVIRONMENT "CK_FORK=no")
+  if(TARGET kvgrid_cuda)
+    target_compile_definitions(${name} PRIVATE KVG_TEST_CUDA=1)
+    kvg_use_cuda(${name})
+  endif()
+endforeach()
