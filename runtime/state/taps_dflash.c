@@ -62,6 +62,9 @@ static KvgStatus copy_rows(const KvTapRows *tap, uint32_t slot, uint64_t r, uint
     if (tap->n_taps == 1 && source_stride == bytes) {
         return tap->dev.ops->move(tap->dev.self, target, source, rows * bytes, stream);
     }
+    if (tap->dev.ops->move_rows != NULL) {
+        return tap->dev.ops->move_rows(tap->dev.self, target, tap->n_taps * bytes, source, source_stride, bytes, rows, stream);
+    }
     for (uint64_t i = 0; i < rows; i++) {
         KVG_TRY(tap->dev.ops->move(tap->dev.self, target + i * tap->n_taps * bytes, source + i * source_stride, bytes, stream));
     }
