@@ -208,6 +208,7 @@ END_TEST
 
 int main(void)
 {
+    if (test_device_missing()) return test_device_missing();
     Suite *suite = suite_create("kinds");
     TCase *tc = tcase_create("kinds");
     tcase_set_timeout(tc, 120);

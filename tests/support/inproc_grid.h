@@ -13,6 +13,7 @@
 #include <kvgrid/kvgrid.h>
 
 #include "runtime/base/memory.h"
+#include "tests/support/test_device.h"
 
 #define TEST_RANKS_MAX 64
 
@@ -25,7 +26,14 @@ typedef struct TestGrid {
     KvgBatch     *batch[TEST_RANKS_MAX];
     ModelConfig   config; /* freed by grid_close */
     uint64_t      live_before;
+    KvDev         device; /* of suites that are built for another than the host's; all ranks share it */
 } TestGrid;
+
+/* Host memory as the grid's device may read it (test_device.h). */
+static inline const void *grid_lend(TestGrid *g, int place, const void *data, size_t bytes)
+{
+    return g->device.ops != NULL ? test_device_lend(&g->device, place, data, bytes) : data;
+}
 
 /* A small model: `layers` layers of `heads` KV heads of dimension 32, every second one windowed when window > 0. */
 static inline ModelConfig test_model(uint32_t layers, uint32_t heads, uint32_t window, uint64_t context)
@@ -90,8 +98,15 @@ static inline void grid_connect(TestGrid *g, uint32_t tp, uint32_t pp, const Kvg
 static inline KvgStatus grid_place(TestGrid *g, const ModelConfig *config, const KvgPlaceOptions *options, KvgStatus *each)
 {
     KvgSetup *setups[TEST_RANKS_MAX] = {0};
+    KvgPlaceOptions placed = *options;
+#if defined(KVG_TEST_INDIRECT) || defined(KVG_TEST_CUDA)
+    if (placed.device == NULL) {
+        if (g->device.ops == NULL) ck_assert_msg(test_device_open(1, &g->device) == KVG_OK, "%s", kvg_last_error());
+        placed.device = &g->device;
+    }
+#endif
     for (int r = 0; r < g->ranks; r++) {
-        ck_assert_msg(kvg_place_start(g->grid[r], config, options, &g->placement[r], &setups[r]) == KVG_OK, "%s", kvg_last_error());
+        ck_assert_msg(kvg_place_start(g->grid[r], config, &placed, &g->placement[r], &setups[r]) == KVG_OK, "%s", kvg_last_error());
     }
     return grid_finish(g, setups, each);
 }
@@ -115,6 +130,7 @@ static inline void grid_close(TestGrid *g)
         kvg_placement_destroy(g->placement[r]);
         kvg_grid_destroy(g->grid[r]);
     }
+    if (g->device.ops != NULL) test_device_close(&g->device);
     kvg_inproc_destroy(g->hub);
     kvg_model_config_free(&g->config);
     ck_assert_uint_eq(kvg_live_allocations(), g->live_before);
@@ -156,8 +172,8 @@ static inline void grid_write(TestGrid *g, int r, KvgStep *step, KvgSequence *co
                 }
             }
         }
-        in.k = k;
-        in.v = v;
+        in.k = grid_lend(g, 0, k, (at + 1) * sizeof *k);
+        in.v = grid_lend(g, 1, v, (at + 1) * sizeof *v);
         ck_assert_msg(kvg_write_kv(g->batch[r], il, &in, NULL) == KVG_OK, "%s", kvg_last_error());
     }
 }

@@ -73,8 +73,8 @@ static inline void write_kv(const Rank *rank, KvgStep *step, KvgBatch *batch, co
         }
     }
     ck_assert_uint_le(at, VALUES_MAX);
-    in.k = k_rows;
-    in.v = v_rows;
+    in.k = grid_lend(rank->g, 0, k_rows, (at + 1) * sizeof *k_rows);
+    in.v = grid_lend(rank->g, 1, v_rows, (at + 1) * sizeof *v_rows);
     ck_assert_msg(kvg_write_kv(batch, il, &in, NULL) == KVG_OK, "%s", kvg_last_error());
 }
 
@@ -98,8 +98,8 @@ static inline void write_latent(const Rank *rank, KvgStep *step, KvgBatch *batch
         }
     }
     ck_assert_uint_le(at, VALUES_MAX);
-    in.latent = k_rows;
-    in.index = v_rows;
+    in.latent = grid_lend(rank->g, 0, k_rows, (at + 1) * sizeof *k_rows);
+    in.index = grid_lend(rank->g, 1, v_rows, (at_index + 1) * sizeof *v_rows);
     in.key = pool_key;
     ck_assert_msg(kvg_write_latent(batch, il, &in, NULL) == KVG_OK, "%s", kvg_last_error());
 }
