@@ -2,45 +2,10 @@
  *   1 say      what this rank was asked for, and whether it can take part at all
  *   2 compare  item by item; plan the same numbers everywhere from all ranks' memory; take the memory
  *   3 vote     when one rank could not, none has placed */
-#include "pp/internal.h"
+#include "pp/place.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <xxhash.h>
-
-#include <kvgrid/head_shard.h>
-#include <kvgrid/index_ring.h>
-
-typedef struct PlaceHello { /* crosses the wire; 64-bit fields, so that they compare alike */
-    uint64_t status, plan, n_layer, n_mtp, context;
-    uint64_t format_k, format_v, format_latent, layout;
-    uint64_t max_sequences, max_step_sequences, ctx, prefill_chunk_max, spec_columns, with_mtp, fence, layer_bytes, granularity;
-    uint64_t memory_bytes, memory_max_bytes; /* may differ */
-} PlaceHello;
-
-#define ITEM(name, field) { name, offsetof(PlaceHello, field) }
-
-static const KvItem place_items[] = {
-    ITEM("the model's layers (n_layer)", n_layer),
-    ITEM("the model's MTP blocks", n_mtp),
-    ITEM("the model's context", context),
-    ITEM("the model's state plan (hash)", plan),
-    ITEM("format_k", format_k),
-    ITEM("format_v", format_v),
-    ITEM("format_latent", format_latent),
-    ITEM("layout", layout),
-    ITEM("max_sequences", max_sequences),
-    ITEM("max_step_sequences", max_step_sequences),
-    ITEM("ctx", ctx),
-    ITEM("prefill_chunk_max", prefill_chunk_max),
-    ITEM("spec_columns", spec_columns),
-    ITEM("with_mtp", with_mtp),
-    ITEM("the fence (hash)", fence),
-    ITEM("layer_bytes (hash)", layer_bytes),
-    ITEM("the device's granularity", granularity),
-};
 
 typedef struct PlaceState {
     KvgPlacement **target;
@@ -51,18 +16,12 @@ typedef struct PlaceState {
 
 /* ---- this rank's own checks */
 
-/* Layers that this placement holds: the trunk, and the MTP blocks when asked for. */
-static uint32_t held_layers(const ModelConfig *config, const KvgPlaceOptions *options)
-{
-    return config->plan.n_layer + (options->with_mtp ? config->plan.n_mtp : 0);
-}
-
 /* One step decides for all indexers at once, so their pools are alike. */
 static KvgStatus check_pools(const ModelConfig *config, const KvgPlaceOptions *options)
 {
     uint32_t pool = 0;
 
-    for (uint32_t il = 0; il < held_layers(config, options); il++) {
+    for (uint32_t il = 0; il < kvg_place_held_layers(config, options); il++) {
         const StatePlan *layer = &config->plan.layers[il];
         if (layer->kind != KVG_STATE_LATENT || layer->u.latent.index_kind != KVG_INDEX_POOLED) {
             continue;
@@ -170,80 +129,13 @@ static KvgStatus make(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOp
 
 /* ---- phase 1: say */
 
-static uint64_t hash_array(const void *array, size_t bytes)
-{
-    return array != NULL ? XXH3_64bits(array, bytes) : 0;
-}
-
-static uint64_t hash_recurrent(const RecurrentPlan *recurrent)
-{
-    uint64_t hash = recurrent->conv_kernel;
-
-    for (uint32_t p = 0; p < recurrent->part_count; p++) {
-        hash += kvg_mix_term(p, recurrent->parts[p].heads, recurrent->parts[p].width, recurrent->parts[p].is_state);
-    }
-    return hash;
-}
-
-/* Field by field: a union's unused bytes are not part of the plan. */
-static uint64_t hash_plan(const ModelPlan *plan)
-{
-    uint64_t hash = 0;
-
-    for (uint32_t il = 0; il < plan->n_layer + plan->n_mtp; il++) {
-        const StatePlan   *layer = &plan->layers[il];
-        const KvCachePlan *kv = &layer->u.kv;
-        hash = kvg_mix64(hash + layer->kind);
-        if (layer->kind == KVG_STATE_KV || layer->kind == KVG_STATE_SLIDING_KV) {
-            hash = kvg_mix64(kvg_mix_term(kv->kv_heads, kv->head_dim_k, kv->head_dim_v, kv->window) + hash + kv->format_class);
-        } else if (layer->kind == KVG_STATE_SHARED) {
-            hash = kvg_mix64(hash + layer->u.shared_source);
-        } else if (layer->kind == KVG_STATE_LATENT) {
-            const LatentKvPlan *latent = &layer->u.latent;
-            hash = kvg_mix64(kvg_mix_term(latent->width, latent->index_kind, latent->index_width, latent->index_pool) + hash + latent->kv_rank);
-        } else if (layer->kind == KVG_STATE_RECURRENT) {
-            hash = kvg_mix64(hash_recurrent(&layer->u.recurrent) + hash);
-        }
-    }
-    return hash;
-}
-
-static void say(const KvgPlacement *placement, KvgStatus local, PlaceHello *hello)
-{
-    const KvgPlaceOptions *options = &placement->options;
-    const ModelConfig     *config = &placement->config;
-
-    *hello = (PlaceHello){
-        .status = (uint64_t)local,
-        .plan = hash_plan(&config->plan),
-        .n_layer = config->plan.n_layer,
-        .n_mtp = config->plan.n_mtp,
-        .context = config->context,
-        .format_k = options->format_k,
-        .format_v = options->format_v,
-        .format_latent = options->format_latent,
-        .layout = options->layout,
-        .max_sequences = options->max_sequences,
-        .max_step_sequences = options->max_step_sequences,
-        .ctx = options->ctx,
-        .prefill_chunk_max = options->prefill_chunk_max,
-        .spec_columns = options->spec_columns,
-        .with_mtp = options->with_mtp != 0,
-        .fence = hash_array(options->fence, ((size_t)placement->grid->pp + 1) * sizeof(uint32_t)),
-        .layer_bytes = hash_array(options->layer_bytes, ((size_t)config->plan.n_layer + config->plan.n_mtp) * sizeof(uint64_t)),
-        .granularity = placement->device.ops->granularity(placement->device.self),
-        .memory_bytes = options->memory_bytes,
-        .memory_max_bytes = options->memory_max_bytes > 0 ? options->memory_max_bytes : 4 * options->memory_bytes,
-    };
-}
-
 static KvgStatus phase_say(KvgSetup *setup)
 {
     PlaceState *state = setup->state;
     PlaceHello  hello = { .status = (uint64_t)state->local };
 
     if (state->local == KVG_OK) {
-        say(state->placement, state->local, &hello);
+        kvg_place_say(state->placement, state->local, &hello);
     }
     return kvg_setup_gather(setup, &hello, sizeof hello);
 }
@@ -346,151 +238,6 @@ static KvgStatus check_room(const KvgPlacement *placement)
     return KVG_OK;
 }
 
-/* ---- the geometry of this rank's layers */
-
-static KvgStatus kv_geometry(const KvgPlacement *placement, uint32_t il, KvLayerGeometry *layer)
-{
-    const ModelPlan   *model = &placement->config.plan;
-    const KvGridPlan  *plan = &placement->plan;
-    int                shared = model->layers[il].kind == KVG_STATE_SHARED;
-    uint32_t           owner = shared ? model->layers[il].u.shared_source : il;
-    const KvCachePlan *kv = &model->layers[owner].u.kv;
-    HeadShard          shard;
-
-    KVG_TRY(kvg_head_shard(kv->kv_heads, placement->grid->tp, kvg_grid_tp_rank(placement->grid), &shard));
-    *layer = (KvLayerGeometry){ .layer = il, .class_index = plan->class_of_layer[il], .source = shared ? (int32_t)owner : -1, .kind = KVG_STATE_KV };
-    layer->head_first = shard.first;
-    layer->heads = shard.count;
-    layer->head_dim_k = kv->head_dim_k;
-    layer->head_dim_v = kv->head_dim_v;
-    layer->format_k = plan->format_k[owner];
-    layer->format_v = plan->format_v[owner];
-    return KVG_OK;
-}
-
-/* Latents are whole on every rank of the stage. */
-static KvgStatus latent_geometry(const KvgPlacement *placement, uint32_t il, KvLayerGeometry *layer)
-{
-    const LatentKvPlan *latent = &placement->config.plan.layers[il].u.latent;
-    KvFormat            format = placement->options.format_latent;
-
-    *layer = (KvLayerGeometry){ .layer = il, .class_index = placement->plan.class_of_layer[il], .source = -1, .kind = KVG_STATE_LATENT };
-    layer->latent = (KvLatentGeometry){ .width = latent->width, .kv_rank = latent->kv_rank, .index_kind = latent->index_kind,
-                                        .index_width = latent->index_width, .index_pool = latent->index_pool,
-                                        .format = format == KVG_POLICY ? KVG_F32 : format };
-    return KVG_OK;
-}
-
-/* Each part of a recurrent layer falls on the stage by its own heads; conv heads and state heads are numbered apart, over all parts. */
-static KvgStatus recurrent_geometry(const KvgPlacement *placement, uint32_t il, KvLayerGeometry *layer)
-{
-    const RecurrentPlan *recurrent = &placement->config.plan.layers[il].u.recurrent;
-    uint32_t             heads_before[2] = { 0, 0 };
-    HeadShard            shard;
-
-    *layer = (KvLayerGeometry){ .layer = il, .source = -1, .kind = KVG_STATE_RECURRENT };
-    layer->recurrent.conv_kernel = recurrent->conv_kernel;
-    layer->recurrent.part_count = recurrent->part_count;
-    for (uint32_t p = 0; p < recurrent->part_count; p++) {
-        const RecurrentPart *part = &recurrent->parts[p];
-        KVG_TRY(kvg_head_shard(part->heads, placement->grid->tp, kvg_grid_tp_rank(placement->grid), &shard));
-        layer->recurrent.parts[p] = (KvRecurrentPartView){ .is_state = part->is_state, .heads = shard.count, .head_first = shard.first,
-                                                           .head_index = heads_before[part->is_state] + shard.first, .width = part->width,
-                                                           .replicas = shard.replicas };
-        heads_before[part->is_state] += part->heads;
-    }
-    return KVG_OK;
-}
-
-/* The layers of this rank that keep state, their own or another's rows. */
-static KvgStatus fill_layers(const KvgPlacement *placement, KvLayerGeometry *layers, uint32_t *count)
-{
-    for (uint32_t il = placement->lo; il < placement->hi; il++) {
-        KvStateKind kind = placement->config.plan.layers[il].kind;
-        if (kind == KVG_STATE_RECURRENT) {
-            KVG_TRY(recurrent_geometry(placement, il, &layers[(*count)++]));
-        } else if (kind == KVG_STATE_LATENT) {
-            KVG_TRY(latent_geometry(placement, il, &layers[(*count)++]));
-        } else if (placement->plan.class_of_layer[il] != UINT32_MAX) {
-            KVG_TRY(kv_geometry(placement, il, &layers[(*count)++]));
-        }
-    }
-    return KVG_OK;
-}
-
-/* The record's layout field starts from what every rank of a stage has in common: formats and shard without the first head. */
-static uint64_t seed_layout(const KvgPlacement *placement, const KvLayerGeometry *layers, uint32_t count)
-{
-    uint64_t sum = placement->options.layout;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const KvLayerGeometry *layer = &layers[i];
-        sum += kvg_mix_term(layer->layer, layer->class_index, layer->kind, 0);
-        if (layer->kind == KVG_STATE_KV) {
-            sum += kvg_mix_term(layer->layer, (uint64_t)layer->heads << 32 | layer->head_dim_k,
-                                (uint64_t)layer->head_dim_v << 32 | (uint64_t)layer->format_k << 8 | layer->format_v, 1);
-        } else if (layer->kind == KVG_STATE_LATENT) {
-            sum += kvg_mix_term(layer->layer, layer->latent.width, (uint64_t)layer->latent.index_width << 32 | layer->latent.index_pool,
-                                layer->latent.format);
-        }
-        for (uint32_t p = 0; layer->kind == KVG_STATE_RECURRENT && p < layer->recurrent.part_count; p++) {
-            sum += kvg_mix_term(layer->layer, p, layer->recurrent.parts[p].heads, layer->recurrent.parts[p].width);
-        }
-    }
-    return sum;
-}
-
-/* Facts of the whole model: decisions follow from them on every rank, also where no such layer stands. */
-static void fill_facts(const KvgPlacement *placement, KvStoreOptions *options)
-{
-    const ModelConfig *config = &placement->config;
-    int64_t            ring = placement->grid->policy.dsa_index_ring;
-    uint64_t           rows = ring < 0 ? KVG_INDEX_RING_WORKING_ROWS : (uint64_t)ring;
-
-    options->columns = placement->options.spec_columns;
-    options->index_ring_rows = rows < placement->plan.max_ctx ? rows : placement->plan.max_ctx;
-    for (uint32_t il = 0; il < held_layers(config, &placement->options); il++) {
-        const StatePlan *layer = &config->plan.layers[il];
-        options->has_recurrent |= layer->kind == KVG_STATE_RECURRENT;
-        if (layer->kind == KVG_STATE_LATENT && layer->u.latent.index_kind == KVG_INDEX_POOLED) {
-            options->index_pool = layer->u.latent.index_pool;
-        }
-    }
-}
-
-static KvgStatus create_store(KvgPlacement *placement, const uint32_t *units_max)
-{
-    const KvGridPlan *plan = &placement->plan;
-    KvClassGeometry   classes[KVG_CLASSES_MAX];
-    KvLayerGeometry  *layers;
-    void             *memory = NULL;
-    uint32_t          count = 0;
-    KvgStatus         status;
-
-    if (plan->class_count == 0) { /* recurrent layers alone: lengths still live in a class, whose units cost nothing */
-        uint64_t units = (plan->max_ctx + KVG_CHUNK_ROWS - 1) / KVG_CHUNK_ROWS;
-        classes[0] = (KvClassGeometry){ .row_cap = plan->max_ctx, .unit_cap = (uint32_t)units };
-        classes[0].units = classes[0].units_max = (uint32_t)(units * placement->options.max_sequences);
-    }
-    for (uint32_t c = 0; c < plan->class_count; c++) {
-        const KvClassPlan *from = &plan->classes[c];
-        classes[c] = (KvClassGeometry){ .window = from->window, .ring = from->ring, .row_cap = from->row_cap, .unit_cap = from->unit_cap,
-                                        .units = from->units, .units_max = units_max[c] };
-    }
-    KVG_TRY(kvg_calloc(placement->hi - placement->lo, sizeof *layers, "a placement's layers", &memory));
-    layers = memory;
-    KVG_TRY_GOTO(fill_layers(placement, layers, &count), out);
-    placement->layout_seed = seed_layout(placement, layers, count);
-    KvStoreOptions options = { .dev = &placement->device, .layout = placement->options.layout, .layers = layers, .layer_count = count,
-                               .classes = classes, .class_count = plan->class_count > 0 ? plan->class_count : 1, .slots = placement->options.max_sequences,
-                               .max_ctx = plan->max_ctx, .n_layer = plan->n_layer + plan->n_mtp };
-    fill_facts(placement, &options);
-    status = kvg_store_create(&options, &placement->store);
-out:
-    kvg_free(memory);
-    return status;
-}
-
 static KvgStatus create_sequences(KvgPlacement *placement)
 {
     uint32_t count = placement->options.max_sequences;
@@ -538,7 +285,7 @@ static KvgStatus take_memory(KvgPlacement *placement, void *const *hellos)
     placement->lo = placement->plan.ranks[placement->grid->rank].lo;
     placement->hi = placement->plan.ranks[placement->grid->rank].hi;
     KVG_TRY(plan_reserve(placement, hellos, units_max));
-    KVG_TRY(create_store(placement, units_max));
+    KVG_TRY(kvg_place_create_store(placement, units_max));
     KVG_TRY(create_sequences(placement));
     return create_votes(placement);
 }
@@ -550,8 +297,7 @@ static KvgStatus phase_take(KvgSetup *setup)
 
     KVG_TRY(check_sizes(setup, sizeof(PlaceHello)));
     KVG_TRY(check_statuses(setup, state->local, state->local_why));
-    KVG_TRY(kvg_items_compare("nothing was placed", place_items, sizeof place_items / sizeof *place_items,
-                              (const void *const *)setup->gather.body, setup->grid->ranks));
+    KVG_TRY(kvg_place_compare((const void *const *)setup->gather.body, setup->grid->ranks));
     state->local = take_memory(state->placement, setup->gather.body);
     if (state->local != KVG_OK) {
         snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());

@@ -1,0 +1,24 @@
+/* Place, inside: what the sources of kvg_place share. Private to pp/place*.c. */
+#ifndef KVG_PLACE_H
+#define KVG_PLACE_H
+
+#include "pp/internal.h"
+
+typedef struct PlaceHello { /* crosses the wire; 64-bit fields, so that they compare alike */
+    uint64_t status, plan, n_layer, n_mtp, context;
+    uint64_t format_k, format_v, format_latent, layout;
+    uint64_t max_sequences, max_step_sequences, ctx, prefill_chunk_max, spec_columns, with_mtp, fence, layer_bytes, granularity;
+    uint64_t memory_bytes, memory_max_bytes; /* may differ */
+} PlaceHello;
+
+/* What this rank was asked for. */
+void kvg_place_say(const KvgPlacement *placement, KvgStatus local, PlaceHello *hello);
+/* ELAYOUT naming the first item that differs; hellos [ranks]. */
+KvgStatus kvg_place_compare(const void *const *hellos, int ranks);
+
+/* Layers that a placement holds: the trunk, and the MTP blocks when asked for. */
+uint32_t kvg_place_held_layers(const ModelConfig *config, const KvgPlaceOptions *options);
+/* The store of this rank: its share of every layer, the classes of the whole model. */
+KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_max);
+
+#endif
