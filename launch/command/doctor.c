@@ -7,6 +7,9 @@
 #include <kvgrid/format.h>
 #include <kvgrid/policy.h>
 
+#if KVG_HAVE_CUDA
+#include <kvgrid/kvgrid_cuda.h>
+#endif
 #if KVG_HAVE_MPI
 #include <mpi.h>
 #endif
@@ -83,15 +86,21 @@ static void check_slurm(Finding *finding)
 
 static void check_cuda(Finding *finding)
 {
-    int driver = access("/proc/driver/nvidia/version", R_OK) == 0;
 #if KVG_HAVE_CUDA
-    kvg_finding(finding, driver ? VERDICT_OK : VERDICT_WARN,
-                driver ? "CUDA is compiled in and the driver is loaded" : "CUDA is compiled in and no driver is loaded: host memory is used");
+    char why[512];
+    int  usable = kvg_cuda_probe(why, sizeof why);
+
+    if (usable > 0) {
+        kvg_finding(finding, VERDICT_OK, "%d CUDA device%s can be used", usable, usable == 1 ? "" : "s");
+    } else {
+        kvg_finding(finding, VERDICT_OK, "CUDA is compiled in, and %s; state lives in host memory, which is all plan and replay need", why);
+    }
 #else
+    int driver = access("/proc/driver/nvidia/version", R_OK) == 0;
+
     kvg_finding(finding, driver ? VERDICT_WARN : VERDICT_OK,
-                driver ? "a CUDA driver is loaded, but this build has no CUDA and NCCL parts: state lives in host memory"
-                       : "no CUDA driver here, and no CUDA and NCCL parts in this build: state lives in host memory, which is all plan and "
-                         "replay need");
+                driver ? "a CUDA driver is loaded, but this build has no CUDA parts: state lives in host memory"
+                       : "no CUDA driver here, and no CUDA parts in this build: state lives in host memory, which is all plan and replay need");
 #endif
 }
 

@@ -345,6 +345,7 @@ START_TEST(test_decoding_a_batch_to_bf16_rounds_the_hosts_values)
         kvg_decode_batch_ref(&host);
         OK(dev.ops->synchronize(dev.self, NULL));
         OK(kvg_decode_batch_launch(&device, NULL));
+        CU(cudaDeviceSynchronize()); /* the legacy stream is none of the device's */
         from_device(got, out, elements * 2);
         for (size_t i = 0; i < elements; i++) kvg_encode_f32_ref(KVG_BF16, &values[i], 1, &expected[i], NULL);
         ck_assert_int_eq(memcmp(got, expected, elements * 2), 0);
