@@ -19,6 +19,8 @@
 #include "launch/command/doctor_host.h"
 #include "launch/command/options.h"
 
+extern char **environ;
+
 /* ---- launching */
 
 static int in_path(const char *program, char *found, size_t found_bytes)
@@ -106,15 +108,60 @@ static void check_cuda(Finding *finding)
 
 /* ---- the library itself */
 
+/* Whether the `count` letters at `name` are a knob's variable or its alias. */
+static int is_knob(const char *name, size_t count)
+{
+    KvgKnob knob;
+
+    for (int i = 0; i < kvg_knob_count(); i++) {
+        if (kvg_knob_get(i, &knob) == KVG_OK &&
+            ((strlen(knob.name) == count && strncmp(knob.name, name, count) == 0) ||
+             (knob.alias != NULL && strlen(knob.alias) == count && strncmp(knob.alias, name, count) == 0))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The first variable that looks like a knob's and is none; its name's length, 0 if there is none. */
+static int find_stranger(const char **name)
+{
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        size_t count = strcspn(*at, "=");
+
+        if ((strncmp(*at, "KVGRID_", 7) == 0 || strncmp(*at, "MEMRA_", 6) == 0) && !is_knob(*at, count)) {
+            *name = *at;
+            return (int)count;
+        }
+    }
+    return 0;
+}
+
 static void check_knobs(Finding *finding)
 {
-    KvgPolicy policy;
+    KvgPolicy   policy;
+    const char *stranger = NULL;
+    int         count = find_stranger(&stranger);
 
     if (kvg_policy_from_env(&policy) != KVG_OK) {
         kvg_finding(finding, VERDICT_FAIL, "%s", kvg_last_error());
-    } else {
-        kvg_finding(finding, VERDICT_OK, "every knob can be read; kvgrid knobs shows them");
+        return;
     }
+    if (count != 0) {
+        kvg_finding(finding, VERDICT_WARN, "%.*s is set and is no knob: nothing reads it; kvgrid knobs lists those there are", count,
+                    stranger);
+        return;
+    }
+    for (int i = 0; i < kvg_knob_count(); i++) {
+        KvgKnob knob;
+
+        if (kvg_knob_get(i, &knob) == KVG_OK && knob.unread) {
+            kvg_finding(finding, VERDICT_WARN, "%s is \"%s\", which cannot be read and counts as unset: %s", knob.source, knob.value,
+                        knob.meaning);
+            return;
+        }
+    }
+    kvg_finding(finding, VERDICT_OK, "every knob can be read; kvgrid knobs shows them");
 }
 
 #define SELF_ELEMENTS 256
