@@ -445,6 +445,13 @@ START_TEST(test_plan_malformed_files_are_named)
     write_file("empty.json", "", path);
     snprintf(line, sizeof line, "plan --model %s", path);
     check_refused(line, 2, "empty");
+    write_file("vast.json", "{\"num_hidden_layers\":2,\"hidden_size\":2147483647,\"num_attention_heads\":8,\"head_dim\":128,"
+                            "\"num_local_experts\":4000000,\"moe_intermediate_size\":2147483647}", path);
+    snprintf(line, sizeof line, "plan --model %s --pp 2", path);
+    check_refused(line, 2, "vast.json: the layers' weight bytes add up past 64 bits");
+    write_file("twice.json", "{\"num_hidden_layers\": 2, \"num_hidden_layers\": 3}", path);
+    snprintf(line, sizeof line, "plan --model %s", path);
+    check_refused(line, 2, "twice.json: line 1");
     check_refused("plan --model /nonexistent/config.json", 2, "/nonexistent/config.json");
     check_model_refused("llama-3.1-8b", "--trace /nonexistent.csv", "/nonexistent.csv");
     check_model_refused("deepseek-v4-flash", "", "compress_ratios");
