@@ -109,8 +109,9 @@ void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, char 
 
 void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, const char *formats, uint64_t memory, uint64_t count)
 {
-    printf("%s; %s on %ux%u ranks (tp x pp), %" PRIu64 " requests, up to %u at a time, %.1f MiB a rank\n", formats, options->model,
-           plan->tp, plan->pp, count, plan->slots, (double)memory / (1 << 20));
+    char size[32];
+    printf("%s; %s on %ux%u ranks (tp x pp), %" PRIu64 " requests, up to %u at a time, %s a rank\n", formats, options->model, plan->tp,
+           plan->pp, count, plan->slots, kvg_plan_size(memory, size));
     fflush(stdout);
 }
 
