@@ -85,16 +85,16 @@ fi
 
 if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
     # The deadline is raised: kernels run many times slower here.
-    export KVG_TEST_STEPS=40
+    export KVG_TEST_STEPS=40 KVG_TEST_BRIEF=1
     memcheck=(compute-sanitizer --tool memcheck --leak-check no --error-exitcode 9 --print-limit 20)
     run memcheck_rows 120 "${memcheck[@]}" build-device/tests/test_cuda_rows
     run memcheck_state 40 "${memcheck[@]}" build-device/tests/test_cuda_state
     run memcheck_dev 60 "${memcheck[@]}" --report-api-errors no build-device/tests/test_cuda_dev
     run memcheck_kinds 90 "${memcheck[@]}" build-device/tests/cuda_test_cache_kinds
     for tool in racecheck synccheck initcheck; do
-        CK_RUN_CASE=cuda_state run "${tool}_state" 40 compute-sanitizer --tool $tool --error-exitcode 9 build-device/tests/test_cuda_state
+        run "${tool}_state" 40 compute-sanitizer --tool $tool --error-exitcode 9 build-device/tests/test_cuda_state
+        run "${tool}_rows" 90 compute-sanitizer --tool $tool --error-exitcode 9 build-device/tests/test_cuda_rows
     done
-    run racecheck_rows 60 compute-sanitizer --tool racecheck --error-exitcode 9 build-device/bench/bench_encode_cuda --quick
 fi
 
 say "$failed failed"
