@@ -2,6 +2,7 @@
 #   find_package(kvgrid)                  kvgrid::kvgrid, kvgrid::kvgrid_static
 #   find_package(kvgrid COMPONENTS mpi)   kvgrid::kvgrid_mpi, kvgrid::kvgrid_mpi_static as well
 #   find_package(kvgrid COMPONENTS cuda)  kvgrid::kvgrid_cuda as well (static, over kvgrid_static)
+#   find_package(kvgrid COMPONENTS nccl)  kvgrid::kvgrid_nccl as well (static, over kvgrid_cuda)
 
 include(CMakePackageConfigHelpers)
 set(kvg_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvgrid)
@@ -16,6 +17,9 @@ if(TARGET kvgrid_cuda)
 else()
   list(FILTER kvg_installed_headers EXCLUDE REGEX "/kernels/")
 endif()
+if(NOT TARGET kvgrid_nccl)
+  list(FILTER kvg_installed_headers EXCLUDE REGEX "/kernels/nccl/")
+endif()
 install(FILES ${kvg_installed_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvgrid)
 
 install(TARGETS kvgrid kvgrid_static EXPORT kvgridTargets)
@@ -27,6 +31,10 @@ endif()
 if(TARGET kvgrid_cuda)
   install(TARGETS kvgrid_cuda EXPORT kvgrid_cudaTargets)
   install(EXPORT kvgrid_cudaTargets NAMESPACE kvgrid:: DESTINATION ${kvg_cmake_dir})
+endif()
+if(TARGET kvgrid_nccl)
+  install(TARGETS kvgrid_nccl EXPORT kvgrid_ncclTargets)
+  install(EXPORT kvgrid_ncclTargets NAMESPACE kvgrid:: DESTINATION ${kvg_cmake_dir})
 endif()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/kvgridConfig.cmake.in ${PROJECT_BINARY_DIR}/kvgridConfig.cmake

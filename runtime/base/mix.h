@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-static inline uint64_t kvg_mix64(uint64_t x)
+#include "runtime/base/hd.h"
+
+KVG_HD static inline uint64_t kvg_mix64(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -14,14 +16,14 @@ static inline uint64_t kvg_mix64(uint64_t x)
 }
 
 /* One term of a digest: what stands at `index`, about `sequence` at `generation`, with `value`. */
-static inline uint64_t kvg_mix_term(uint64_t index, uint64_t sequence, uint64_t generation, uint64_t value)
+KVG_HD static inline uint64_t kvg_mix_term(uint64_t index, uint64_t sequence, uint64_t generation, uint64_t value)
 {
     return kvg_mix64(kvg_mix64(index * 0x9e3779b97f4a7c15u + sequence) ^
                      kvg_mix64(generation * 0xc2b2ae3d27d4eb4fu + value));
 }
 
 /* A sum of 0 is sent as 1: 0 on the wire means "not passed". */
-static inline uint64_t kvg_digest_seal(uint64_t sum)
+KVG_HD static inline uint64_t kvg_digest_seal(uint64_t sum)
 {
     return sum != 0 ? sum : 1;
 }

@@ -7,11 +7,7 @@
 
 #include <kvgrid/vote.h>
 
-#ifdef __CUDACC__
-#define KVG_HD __host__ __device__
-#else
-#define KVG_HD
-#endif
+#include "runtime/base/hd.h"
 
 KVG_HD static inline uint64_t kvg_vote_field_of(const KvVoteRecord *record, int field)
 {

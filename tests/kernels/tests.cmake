@@ -38,3 +38,14 @@ foreach(source IN LISTS kvg_cuda_tests)
     kvg_use_cuda(${name})
   endif()
 endforeach()
+
+# The vote's host twins need no GPU; between two ranks on two GPUs it needs MPI, CUDA and NCCL.
+target_sources(test_vote_ref PRIVATE ${PROJECT_SOURCE_DIR}/kernels/vote_ref.c)
+if(TARGET kvgrid_nccl AND TARGET kvgrid_mpi)
+  kvg_add_program(gpu_vote ${CMAKE_CURRENT_LIST_DIR}/gpu_vote.c)
+  kvg_use_cuda(gpu_vote)
+  target_link_libraries(gpu_vote PRIVATE kvgrid_nccl kvgrid_mpi MPI::MPI_C)
+  add_test(NAME gpu_vote COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe -n 2 $<TARGET_FILE:gpu_vote>)
+  set_tests_properties(gpu_vote PROPERTIES TIMEOUT 300 LABELS "gpu;mpi" RUN_SERIAL ON SKIP_RETURN_CODE 77
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;NCCL_NVLS_ENABLE=0")
+endif()

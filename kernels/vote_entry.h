@@ -1,0 +1,166 @@
+/* Vote, on both sides: tags and units, the outcome word, one entry's terms and its publication. Plain code over values, so that host and
+ * device compile the same text. Private. */
+#ifndef KVG_VOTE_ENTRY_H
+#define KVG_VOTE_ENTRY_H
+
+#include <kvgrid/kvgrid_vote.h>
+
+#include "runtime/base/mix.h"
+#include "runtime/rules/vote_decide.h"
+
+#ifdef __cplusplus
+#define KVG_VOTE_RECORD_AT(words) reinterpret_cast<const KvVoteRecord *>(words)
+#else
+#define KVG_VOTE_RECORD_AT(words) ((const KvVoteRecord *)(const void *)(words))
+#endif
+
+#define KVG_VOTE_UNIT_WORDS 3u /* of a record, in 16 bytes; the fourth is the tag */
+#define KVG_VOTE_HEADER_WORDS (KVG_VOTE_HEADER_BYTES / 4u)
+
+/* ---- units and tags */
+
+KVG_HD static inline uint32_t kvg_vote_units(uint32_t sequences_max)
+{
+    return (KVG_VOTE_HEADER_WORDS + (sequences_max + 1) / 2 + KVG_VOTE_UNIT_WORDS - 1) / KVG_VOTE_UNIT_WORDS;
+}
+
+/* 4-byte words from one record to the next where whole units are kept: records are read as 8-byte words. */
+KVG_HD static inline uint32_t kvg_vote_record_words(uint32_t sequences_max)
+{
+    return (kvg_vote_units(sequences_max) * KVG_VOTE_UNIT_WORDS + 1) / 2 * 2;
+}
+
+KVG_HD static inline uint64_t kvg_vote_slot_offset(const KvVoteBoard *board, uint64_t step)
+{
+    return (step & (board->slots - 1)) * board->ranks * kvg_vote_units(board->sequences_max) * 16u;
+}
+
+/* Never 0, as fresh memory is. What a slot held before is of step - slots or, after a settling, of an earlier epoch. */
+KVG_HD static inline uint32_t kvg_vote_tag(uint64_t step, uint32_t epoch)
+{
+    return 0x80000000u | (epoch & 0x7fu) << 24 | (uint32_t)(step & 0xffffffu);
+}
+
+/* The step awaited, of this epoch or a later one: an older one is dropped, a newer one is a disagreement that decide names. */
+KVG_HD static inline int kvg_vote_tag_fits(uint32_t tag, uint32_t awaited)
+{
+    uint32_t ahead = ((tag >> 24) - (awaited >> 24)) & 0x7fu;
+    return tag >> 31 != 0 && (tag & 0xffffffu) == (awaited & 0xffffffu) && ahead < 0x40u;
+}
+
+/* ---- the outcome word: step 28 bits, kind 3, field 3, status 16, rank 7, rank_b 7; kind 0 is no word */
+
+enum { KVG_VOTE_WORD_KIND_INDOUBT = 5, KVG_VOTE_WORD_KIND_STOPPED = 6 };
+
+KVG_HD static inline uint64_t kvg_vote_word_of(uint64_t step, uint32_t kind, uint32_t field, int status, uint32_t rank, uint32_t rank_b)
+{
+    return (step & 0xfffffffu) | (uint64_t)kind << 28 | (uint64_t)field << 31 | (uint64_t)(uint16_t)status << 34 | (uint64_t)rank << 50 |
+           (uint64_t)rank_b << 57;
+}
+
+KVG_HD static inline uint64_t kvg_vote_word_decided(uint64_t step, KvVoteOutcome outcome)
+{
+    return kvg_vote_word_of(step, outcome.kind + 1u, outcome.field, outcome.status, outcome.rank, outcome.rank_b);
+}
+
+KVG_HD static inline uint64_t kvg_vote_word_missing(uint64_t step, int stopped, uint32_t rank)
+{
+    return kvg_vote_word_of(step, stopped ? KVG_VOTE_WORD_KIND_STOPPED : KVG_VOTE_WORD_KIND_INDOUBT, 0, 0, rank, 0);
+}
+
+/* ---- one entry */
+
+typedef struct KvVoteEntry {
+    int32_t  slot; /* -1: none */
+    uint32_t len, staged, accepted; /* staged, accepted: rows */
+    uint64_t id, generation;
+} KvVoteEntry;
+
+KVG_HD static inline KvVoteEntry kvg_vote_entry(const KvVoteArrays *arrays, uint32_t e)
+{
+    KvVoteEntry entry;
+
+    entry.slot = arrays->slots != NULL ? arrays->slots[e] : (int32_t)e;
+    entry.id = arrays->ids[e];
+    entry.generation = arrays->generations[e];
+    entry.accepted = arrays->accepted != NULL ? arrays->accepted[e] : UINT32_MAX;
+    entry.len = entry.staged = 0;
+    if (entry.slot >= 0) {
+        entry.len = arrays->len[entry.slot];
+        entry.staged = arrays->len_staged[entry.slot] - entry.len;
+    }
+    if (arrays->accepted == NULL) entry.accepted = entry.staged;
+    return entry;
+}
+
+typedef struct KvVoteSums {
+    uint64_t targets, accepted, layout;
+} KvVoteSums;
+
+/* 1 where a record cannot say the count. */
+KVG_HD static inline int kvg_vote_count_bad(const KvVoteEntry *entry)
+{
+    return entry->accepted > entry->staged || (entry->accepted != entry->staged && entry->accepted >= KVG_VOTE_ACCEPTED_ALL);
+}
+
+KVG_HD static inline uint16_t kvg_vote_stored(const KvVoteEntry *entry)
+{
+    if (kvg_vote_count_bad(entry)) return 0;
+    return (uint16_t)(entry->accepted == entry->staged ? KVG_VOTE_ACCEPTED_ALL : entry->accepted);
+}
+
+KVG_HD static inline void kvg_vote_add_terms(const KvVoteArrays *arrays, uint32_t e, const KvVoteEntry *entry, uint16_t stored, KvVoteSums *sums)
+{
+    uint64_t target = (uint64_t)entry->len + entry->staged;
+
+    sums->targets += kvg_mix_term(e, entry->id, entry->generation, target);
+    sums->accepted += kvg_mix_term(e, entry->id, entry->generation, stored);
+    for (uint32_t c = 0; c < arrays->classes; c++) {
+        const uint32_t *base_row = arrays->class_at[c].base_row;
+        sums->layout += kvg_mix_term(e, c, base_row != NULL ? base_row[entry->slot] : 0, target);
+    }
+}
+
+/* ---- publishing one entry */
+
+/* Where the recurrent state stands after `taken` of `staged` rows, as columns.h has it for a step of one pass. 1: it stayed behind. */
+KVG_HD static inline int kvg_vote_take_column(const KvVoteArrays *arrays, int32_t slot, uint32_t staged, uint32_t taken, uint32_t next_rows)
+{
+    int      each = arrays->each[slot] != 0, behind = !each && taken != 0 && taken != staged;
+    uint32_t distance = each ? taken : (uint32_t)(taken == staged && staged != 0);
+    uint32_t current = ((uint32_t)arrays->read[slot] + distance) % arrays->columns;
+
+    arrays->read[slot] = (int32_t)current;
+    arrays->write[slot] = (int32_t)((current + 1) % arrays->columns);
+    if (next_rows != 0) arrays->each[slot] = next_rows < arrays->columns;
+    return behind;
+}
+
+KVG_HD static inline void kvg_vote_raise_bases(const KvVoteArrays *arrays, int32_t slot, uint32_t len)
+{
+    for (uint32_t c = 0; c < arrays->classes; c++) {
+        const KvVoteClass *at = &arrays->class_at[c];
+        uint32_t           base = len > at->keep ? (len - at->keep) & ~31u : 0;
+        if (at->base_row != NULL && at->keep != 0 && base > at->base_row[slot]) at->base_row[slot] = base;
+    }
+}
+
+/* 1: a replay is owed. Bases stay then: what is owed again reads on from where the state stands. */
+KVG_HD static inline int kvg_vote_publish_entry(const KvVoteArrays *arrays, uint32_t e, const KvVoteEntry *entry, uint16_t stored)
+{
+    uint32_t taken = stored < entry->staged ? stored : entry->staged;
+    uint32_t len = entry->len, next_rows = arrays->next_rows != NULL ? arrays->next_rows[e] : 0;
+    int      owes = 0;
+
+    if (stored == KVG_VOTE_ACCEPTED_ALL) taken = entry->staged;
+    if (arrays->taken != NULL) arrays->taken[e] = entry->slot >= 0 ? taken : 0;
+    if (entry->slot < 0) return 0;
+    len += taken;
+    arrays->len[entry->slot] = len;
+    arrays->len_staged[entry->slot] = len + next_rows;
+    if (arrays->columns != 0) owes = kvg_vote_take_column(arrays, entry->slot, entry->staged, taken, next_rows);
+    if (!owes) kvg_vote_raise_bases(arrays, entry->slot, len);
+    return owes;
+}
+
+#endif
