@@ -229,23 +229,23 @@ static void print_table(const Case *cases, size_t n, int rounds)
     }
 }
 
-static void print_json(const Case *cases, size_t n, int rounds, uint64_t wrong, int missed)
+/* A line a case. */
+static void print_json(const Case *cases, size_t n, int rounds)
 {
-    printf("{\"bench\": \"codec\", \"version\": \"%s\", \"slice_bytes\": %zu, \"buffer_bytes\": %zu, \"pairs\": %d, \"cases\": [",
-           KVG_VERSION, SLICE * sizeof(float), (size_t)SLICE * SLICES * sizeof(float), rounds);
     for (size_t i = 0; i < n; i++) {
         const Case *c = &cases[i];
 
-        printf("%s{\"call\": \"%s\", \"format\": \"%s\", \"path\": \"%s\", \"ratio\": %.4f, \"ratio_p10\": %.4f, "
+        printf("{\"bench\": \"codec\", \"slice_bytes\": %zu, \"buffer_bytes\": %zu, \"pairs\": %d, "
+               "\"call\": \"%s\", \"format\": \"%s\", \"path\": \"%s\", \"ratio\": %.4f, \"ratio_p10\": %.4f, "
                "\"ratio_p90\": %.4f, \"codec_gb_per_s\": %.3f, \"memcpy_gb_per_s\": %.3f, \"wrong\": %llu",
-               i > 0 ? ", " : "", c->decode ? "decode" : "encode", kvg_format_name(c->format), c->codec->name, c->ratio,
-               c->ratio_low, c->ratio_high, c->codec_gbs, c->memcpy_gbs, (unsigned long long)c->wrong);
+               SLICE * sizeof(float), (size_t)SLICE * SLICES * sizeof(float), rounds, c->decode ? "decode" : "encode",
+               kvg_format_name(c->format), c->codec->name, c->ratio, c->ratio_low, c->ratio_high, c->codec_gbs, c->memcpy_gbs,
+               (unsigned long long)c->wrong);
         if (c->bar > 0) {
             printf(", \"bar\": %.2f", c->bar);
         }
-        printf("}");
+        printf(", \"ok\": %s}\n", c->wrong == 0 && !below_bar(c) ? "true" : "false");
     }
-    printf("], \"wrong\": %llu, \"below_bar\": %d}\n", (unsigned long long)wrong, missed);
 }
 
 /* Every page is written once, so that no measurement pays for the first touch. */
@@ -328,7 +328,7 @@ int main(int argc, char **argv)
         missed += below_bar(&cases[i]);
     }
     if (json) {
-        print_json(cases, n, rounds, wrong, missed);
+        print_json(cases, n, rounds);
     } else {
         print_table(cases, n, rounds);
         printf("# wrong values %llu %s; below bar %d %s\n", (unsigned long long)wrong, wrong == 0 ? "OK" : "FAILED", missed,

@@ -99,7 +99,7 @@ int main(int argc, char **argv)
         }
         double p = bench_median(place, ROUNDS), b = bench_median(bare, ROUNDS), q = bench_median(plan, ROUNDS);
         if (json) {
-            printf("{\"bench\":\"place\",\"model\":\"%s\",\"place_us\":%.1f,\"bare_us\":%.1f,\"plan_8x8_us\":%.1f}\n", models[m], p, b, q);
+            printf("{\"bench\":\"place\",\"model\":\"%s\",\"place_us\":%.1f,\"bare_us\":%.1f,\"plan_8x8_us\":%.1f,\"ok\":true}\n", models[m], p, b, q);
         } else {
             printf("   %10.2f   %-15s  %6u   %7.0f   %6.0f   %7.0f\n", p / b, models[m], config.plan.n_layer, p, b, q);
         }

@@ -151,8 +151,8 @@ static double step_row(uint32_t layers, uint32_t sequences, double bar_us)
     failures += bad;
     if (json) {
         printf("{\"bench\": \"%s\", \"layers\": %u, \"sequences\": %u, \"min_us\": %.3f, \"median_us\": %.3f, \"p99_us\": %.3f, "
-               "\"ns_per_sequence\": %.1f, \"bar_us\": %.1f},\n", hybrid ? "hybrid" : "step", layers, sequences, r.min,
-               r.median, r.p99, r.median * 1e3 / sequences, bar_us);
+               "\"ns_per_sequence\": %.1f, \"bar_us\": %.1f, \"ok\": %s}\n", hybrid ? "hybrid" : "step", layers, sequences, r.min,
+               r.median, r.p99, r.median * 1e3 / sequences, bar_us, bad ? "false" : "true");
     } else {
         printf("%8s %8u %8u %10.2f %10.2f %10.2f %10.1f %8.1f  %s\n", hybrid ? "hybrid" : "step", layers, sequences, r.min, r.median, r.p99,
                r.median * 1e3 / sequences, bar_us, bar_us > 0 ? bad ? "ABOVE" : "OK" : "");
@@ -169,7 +169,7 @@ static void life_row(const char *name, Result r, double bar_us)
     failures += bad;
     if (json) {
         printf("{\"bench\": \"%s\", \"layers\": %d, \"sequences\": 1, \"min_us\": %.3f, \"median_us\": %.3f, \"p99_us\": %.3f, "
-               "\"bar_us\": %.1f},\n", name, LAYERS_MAX, r.min, r.median, r.p99, bar_us);
+               "\"bar_us\": %.1f, \"ok\": %s}\n", name, LAYERS_MAX, r.min, r.median, r.p99, bar_us, bad ? "false" : "true");
     } else {
         printf("%8s %8d %8d %10.2f %10.2f %10.2f %10s %8.1f  %s\n", name, LAYERS_MAX, 1, r.min, r.median, r.p99, "", bar_us,
                bar_us > 0 ? bad ? "ABOVE" : "OK" : "");
@@ -279,9 +279,9 @@ static void read_row(uint64_t rows)
     double chunked = summarise().median;
     failures += wrong != 0;
     if (json) {
-        printf("{\"bench\": \"read\", \"rows\": %llu, \"table_gbs\": %.2f, \"contiguous_gbs\": %.2f, \"ratio\": %.3f, \"wrong\": %llu},\n",
+        printf("{\"bench\": \"read\", \"rows\": %llu, \"table_gbs\": %.2f, \"contiguous_gbs\": %.2f, \"ratio\": %.3f, \"wrong\": %llu, \"ok\": %s}\n",
                (unsigned long long)rows, (double)bytes / chunked * 1e-3, (double)bytes / contiguous * 1e-3, contiguous / chunked,
-               (unsigned long long)wrong);
+               (unsigned long long)wrong, wrong == 0 ? "true" : "false");
     } else {
         printf("%8s %8llu %10.2f %10.2f %8.3f %8llu\n", "read", (unsigned long long)rows, (double)bytes / chunked * 1e-3,
                (double)bytes / contiguous * 1e-3, contiguous / chunked, (unsigned long long)wrong);
@@ -349,11 +349,12 @@ static void copy_row(void)
     double plain = summarise().median;
     memcpy(samples, snapshots, sizeof samples);
     double taken = summarise().median;
-    int    wrong = image_is_wrong(snapshot);
-    failures += wrong || plain / taken < 0.8;
+    int    wrong = image_is_wrong(snapshot), bad = wrong || plain / taken < 0.8;
+    failures += bad;
     if (json) {
         printf("{\"bench\": \"copy\", \"bytes\": %zu, \"snapshot_gbs\": %.2f, \"memcpy_gbs\": %.2f, \"ratio\": %.3f, \"bar\": 0.8, "
-               "\"wrong\": %d},\n", bytes, (double)bytes / taken * 1e-3, (double)bytes / plain * 1e-3, plain / taken, wrong);
+               "\"wrong\": %d, \"ok\": %s}\n", bytes, (double)bytes / taken * 1e-3, (double)bytes / plain * 1e-3, plain / taken, wrong,
+               bad ? "false" : "true");
     } else {
         printf("# snapshot_into of %zu bytes: %.2f GB/s, memcpy %.2f GB/s, ratio %.3f (bar 0.8), wrong %d\n", bytes,
                (double)bytes / taken * 1e-3, (double)bytes / plain * 1e-3, plain / taken, wrong);
@@ -385,9 +386,8 @@ int main(int argc, char **argv)
     double                few = 0, many = 0, hybrid_few, hybrid_many;
 
     read_options(argc, argv);
-    printf(json ? "[\n" : "# bench_state %s  device host  layout pool  classes 2  warmup %d  iters %d  check 1\n", KVG_VERSION,
-           WARMUP, iters);
     if (!json) {
+        printf("# bench_state %s  device host  layout pool  classes 2  warmup %d  iters %d  check 1\n", KVG_VERSION, WARMUP, iters);
         printf("#  bench   layers     seqs      t_min   t_median      t_p99    per seq      bar\n");
         printf("#                             (us)       (us)       (us)       (ns)     (us)\n");
     }
@@ -406,10 +406,11 @@ int main(int argc, char **argv)
     }
     for (uint64_t rows = 512; rows <= 16384; rows *= 32) read_row(rows);
     copy_row();
-    failures += many > 1.1 * few || hybrid_many > 1.1 * hybrid_few;
+    int grows = many > 1.1 * few || hybrid_many > 1.1 * hybrid_few;
+    failures += grows;
     if (json) {
-        printf("{\"bench\": \"layers\", \"ratio_80_to_8\": %.3f, \"hybrid_ratio_80_to_8\": %.3f, \"bar\": 1.1, \"failures\": %d}\n]\n",
-               many / few, hybrid_many / hybrid_few, failures);
+        printf("{\"bench\": \"layers\", \"ratio_80_to_8\": %.3f, \"hybrid_ratio_80_to_8\": %.3f, \"bar\": 1.1, \"ok\": %s}\n",
+               many / few, hybrid_many / hybrid_few, grows ? "false" : "true");
     } else {
         printf("# 80 layers to 8 layers at 256 sequences: %.3f, hybrid %.3f (bar 1.1)\n# %s (sum %llx)\n", many / few, hybrid_many / hybrid_few,
                failures == 0 ? "OK" : "ABOVE A BAR", (unsigned long long)layout_sum);

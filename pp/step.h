@@ -79,7 +79,7 @@ typedef struct KvgLatentRows {
     KvFormat        dtype;  /* KVG_F32, KVG_F16 or KVG_BF16 */
     int64_t         token_stride_latent, token_stride_index; /* elements; 0: packed */
     const uint32_t *first_token;
-    KvPoolKeyFn     key;    /* pooled indexers: builds a key from a whole pool's rows as stored (host device) */
+    KvPoolKeyFn     key;    /* pooled indexers: builds a key from a whole pool's rows as stored; they come to the host for it */
     void           *user;   /* of key */
 } KvgLatentRows;
 #define KVG_LATENT_ROWS_INIT { sizeof(KvgLatentRows), NULL, NULL, KVG_F32, 0, 0, NULL, NULL, NULL }
@@ -101,7 +101,7 @@ typedef struct KvgRecurrentRows {
 #define KVG_RECURRENT_ROWS_INIT { sizeof(KvgRecurrentRows), NULL, NULL, 1.0f, NULL }
 
 /** Applies kvg_recurrent_token to every row of the current pass, from and into the columns that the view names: the reference for an engine's own kernel,
- *  which reads kvg_recurrent_view instead. Host device only (ENOTSUP elsewhere). Errors as kvg_write_latent. Reach: local. */
+ *  which reads kvg_recurrent_view instead; on another device than the host's each row is made on the host and sent. Errors as kvg_write_latent. Reach: local. */
 KVG_API KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream);
 
 typedef struct KvgCommit {

@@ -221,7 +221,7 @@ static void print_large(const Case *c, Timing t, Timing copy, int wrong, double 
     wrong_total += wrong;
     missed += ratio < bar;
     if (json) {
-        printf("{\"case\":\"%s\",\"rows\":%u,\"heads\":%u,\"dim\":%u,\"ratio\":%.3f,\"us\":%.2f,\"us_min\":%.2f,\"us_p99\":%.2f,\"gbps\":%.1f,"
+        printf("{\"bench\":\"encode_cuda\",\"case\":\"%s\",\"rows\":%u,\"heads\":%u,\"dim\":%u,\"ratio\":%.3f,\"us\":%.2f,\"us_min\":%.2f,\"us_p99\":%.2f,\"gbps\":%.1f,"
                "\"copy_us\":%.2f,\"copy_gbps\":%.1f,\"wrong\":%d}\n", c->name, c->rows, c->heads, c->dim, ratio, t.median, t.min, t.p99,
                bytes / t.median * 1e-3, copy.median, bytes / copy.median * 1e-3, wrong);
     } else {
@@ -302,7 +302,7 @@ static void small(const Case *c, double bar, cudaStream_t stream)
     wrong_total += wrong;
     missed += bar > 0 && t.median > bar;
     if (json) {
-        printf("{\"case\":\"%s\",\"sequences\":%u,\"heads\":%u,\"dim\":%u,\"us\":%.3f,\"us_min\":%.3f,\"us_p99\":%.3f,\"empty_us\":%.3f,\"bar_us\":%.2f,"
+        printf("{\"bench\":\"encode_cuda\",\"case\":\"%s\",\"sequences\":%u,\"heads\":%u,\"dim\":%u,\"us\":%.3f,\"us_min\":%.3f,\"us_p99\":%.3f,\"empty_us\":%.3f,\"bar_us\":%.2f,"
                "\"wrong\":%d}\n", c->name, c->places, c->heads, c->dim, t.median, t.min, t.p99, nothing.median, bar, wrong);
     } else {
         printf("%-22s %6u %5u+%-5u %9.3f %9.3f %9.3f %9.3f %6.2f %6d  %s\n", c->name, c->places, c->heads * c->dim, c->heads * c->dim, t.min, t.median, t.p99,

@@ -7,6 +7,9 @@
 #include <kvgrid/format.h>
 #include <kvgrid/policy.h>
 
+#if KVG_HAVE_CUDA
+#include <kvgrid/kvgrid_cuda.h>
+#endif
 #if KVG_HAVE_MPI
 #include <mpi.h>
 #endif
@@ -15,6 +18,8 @@
 #include "launch/command/command.h"
 #include "launch/command/doctor_host.h"
 #include "launch/command/options.h"
+
+extern char **environ;
 
 /* ---- launching */
 
@@ -83,29 +88,80 @@ static void check_slurm(Finding *finding)
 
 static void check_cuda(Finding *finding)
 {
-    int driver = access("/proc/driver/nvidia/version", R_OK) == 0;
 #if KVG_HAVE_CUDA
-    kvg_finding(finding, driver ? VERDICT_OK : VERDICT_WARN,
-                driver ? "CUDA is compiled in and the driver is loaded" : "CUDA is compiled in and no driver is loaded: host memory is used");
+    char why[512];
+    int  usable = kvg_cuda_probe(why, sizeof why);
+
+    if (usable > 0) {
+        kvg_finding(finding, VERDICT_OK, "%d CUDA device%s can be used", usable, usable == 1 ? "" : "s");
+    } else {
+        kvg_finding(finding, VERDICT_OK, "CUDA is compiled in, and %s; state lives in host memory, which is all plan and replay need", why);
+    }
 #else
+    int driver = access("/proc/driver/nvidia/version", R_OK) == 0;
+
     kvg_finding(finding, driver ? VERDICT_WARN : VERDICT_OK,
-                driver ? "a CUDA driver is loaded, but this build has no CUDA and NCCL parts: state lives in host memory"
-                       : "no CUDA driver here, and no CUDA and NCCL parts in this build: state lives in host memory, which is all plan and "
-                         "replay need");
+                driver ? "a CUDA driver is loaded, but this build has no CUDA parts: state lives in host memory"
+                       : "no CUDA driver here, and no CUDA parts in this build: state lives in host memory, which is all plan and replay need");
 #endif
 }
 
 /* ---- the library itself */
 
+/* Whether the `count` letters at `name` are a knob's variable or its alias. */
+static int is_knob(const char *name, size_t count)
+{
+    KvgKnob knob;
+
+    for (int i = 0; i < kvg_knob_count(); i++) {
+        if (kvg_knob_get(i, &knob) == KVG_OK &&
+            ((strlen(knob.name) == count && strncmp(knob.name, name, count) == 0) ||
+             (knob.alias != NULL && strlen(knob.alias) == count && strncmp(knob.alias, name, count) == 0))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The first variable that looks like a knob's and is none; its name's length, 0 if there is none. */
+static int find_stranger(const char **name)
+{
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        size_t count = strcspn(*at, "=");
+
+        if ((strncmp(*at, "KVGRID_", 7) == 0 || strncmp(*at, "MEMRA_", 6) == 0) && !is_knob(*at, count)) {
+            *name = *at;
+            return (int)count;
+        }
+    }
+    return 0;
+}
+
 static void check_knobs(Finding *finding)
 {
-    KvgPolicy policy;
+    KvgPolicy   policy;
+    const char *stranger = NULL;
+    int         count = find_stranger(&stranger);
 
     if (kvg_policy_from_env(&policy) != KVG_OK) {
         kvg_finding(finding, VERDICT_FAIL, "%s", kvg_last_error());
-    } else {
-        kvg_finding(finding, VERDICT_OK, "every knob can be read; kvgrid knobs shows them");
+        return;
     }
+    if (count != 0) {
+        kvg_finding(finding, VERDICT_WARN, "%.*s is set and is no knob: nothing reads it; kvgrid knobs lists those there are", count,
+                    stranger);
+        return;
+    }
+    for (int i = 0; i < kvg_knob_count(); i++) {
+        KvgKnob knob;
+
+        if (kvg_knob_get(i, &knob) == KVG_OK && knob.unread) {
+            kvg_finding(finding, VERDICT_WARN, "%s is \"%s\", which cannot be read and counts as unset: %s", knob.source, knob.value,
+                        knob.meaning);
+            return;
+        }
+    }
+    kvg_finding(finding, VERDICT_OK, "every knob can be read; kvgrid knobs shows them");
 }
 
 #define SELF_ELEMENTS 256

@@ -27,7 +27,8 @@ int kvg_command_knobs(int argc, char **argv)
         if (status != KVG_OK) {
             return kvg_command_refuse("knobs", status);
         }
-        printf("%-22s %-10s %-24s %s\n", knob.name, knob.value[0] != '\0' ? knob.value : "unset", knob.source, knob.meaning);
+        printf("%-22s %-10s %-24s %s%s\n", knob.name, knob.value[0] != '\0' ? knob.value : "unset", knob.source,
+               knob.unread ? "(this value cannot be read) " : "", knob.meaning);
     }
     const KvgPolicy *policy;
     status = kvg_policy_process(&policy); /* a value that cannot be read is shown above, and said here */

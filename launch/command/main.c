@@ -7,6 +7,7 @@
 
 #include "launch/command/command.h"
 #include "launch/command/options.h"
+#include "runtime/base/error.h"
 
 typedef struct Part {
     const char *name;
@@ -36,6 +37,14 @@ int kvg_command_exit_status(KvgStatus status)
     case KVG_ENOTSUP: return KVG_EXIT_USE;
     default: return KVG_EXIT_FAILED;
     }
+}
+
+KvgStatus kvg_command_name_model(KvgStatus status, const char *path)
+{
+    if (status != KVG_EOVERFLOW || strncmp(kvg_last_error(), path, strlen(path)) == 0) {
+        return status;
+    }
+    return kvg_fail(status, "%s: %s", path, kvg_last_error());
 }
 
 int kvg_command_refuse(const char *part, KvgStatus status)
@@ -120,7 +129,11 @@ int main(int argc, char **argv)
             return kvg_command_finish(parts[i].name, parts[i].run(argc - 1, argv + 1));
         }
     }
-    fprintf(stderr, "kvgrid: there is no part \"%s\": did you mean \"%s\"? kvgrid --help lists them\n", argv[1],
-            nearest_part(argv[1]));
+    const char *nearest = nearest_part(argv[1]);
+    if (nearest != NULL) {
+        fprintf(stderr, "kvgrid: there is no part \"%s\": did you mean \"%s\"? kvgrid --help lists them\n", argv[1], nearest);
+    } else {
+        fprintf(stderr, "kvgrid: there is no part \"%s\": kvgrid --help lists those there are\n", argv[1]);
+    }
     return KVG_EXIT_USE;
 }

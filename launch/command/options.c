@@ -36,10 +36,12 @@ static size_t edit_distance(const char *a, const char *b)
     return row[b_count];
 }
 
+#define EDITS_MOST 2
+
 const char *kvg_nearest_word(const char *word, const char *const *words, size_t word_count)
 {
-    const char *nearest = words[0];
-    size_t      least = SIZE_MAX;
+    const char *nearest = NULL;
+    size_t      least = EDITS_MOST + 1;
 
     for (size_t i = 0; i < word_count; i++) {
         size_t distance = edit_distance(word, words[i]);
@@ -49,7 +51,7 @@ const char *kvg_nearest_word(const char *word, const char *const *words, size_t 
             nearest = words[i];
         }
     }
-    return nearest;
+    return 2 * least < strlen(word) ? nearest : NULL; /* past half of the word it is a guess, and no help */
 }
 
 /* ---- values */
@@ -203,18 +205,24 @@ static Option *find_option(Option *options, size_t option_count, const char *nam
 
 #define OPTIONS_MOST 48
 
-static KvgStatus unknown_option(const Option *options, size_t option_count, const char *name)
+/* Names are compared without their dashes, which all have. */
+static KvgStatus unknown_option(const Option *options, size_t option_count, const char *name, size_t name_count)
 {
-    const char *names[OPTIONS_MOST];
+    const char *names[OPTIONS_MOST], *nearest;
+    char        word[2 * WORD_MOST];
     size_t      count = 0;
 
     for (size_t i = 0; i < option_count && count < OPTIONS_MOST; i++) {
         if (options[i].kind != OPTION_HEADING) {
-            names[count++] = options[i].name;
+            names[count++] = options[i].name + strspn(options[i].name, "-");
         }
     }
-    return kvg_fail(KVG_EINVAL, "there is no option %s: did you mean %s? --help lists them", name,
-                    kvg_nearest_word(name, names, count));
+    snprintf(word, sizeof word, "%.*s", (int)name_count, name);
+    nearest = kvg_nearest_word(word + strspn(word, "-"), names, count);
+    if (nearest != NULL) {
+        return kvg_fail(KVG_EINVAL, "there is no option %.*s: did you mean --%s? --help lists them", (int)name_count, name, nearest);
+    }
+    return kvg_fail(KVG_EINVAL, "there is no option %.*s: --help lists those there are", (int)name_count, name);
 }
 
 static KvgStatus set_bytes(Option *option, const char *value)
@@ -270,7 +278,7 @@ static KvgStatus parse_one(Option *options, size_t option_count, int argc, char 
         return kvg_fail(KVG_EINVAL, "\"%s\" is not expected here: options begin with --, and --help lists them", name);
     }
     if (option == NULL) {
-        return unknown_option(options, option_count, name);
+        return unknown_option(options, option_count, name, name_count);
     }
     *used = 1;
     if (option->kind == OPTION_FLAG && value != NULL) {
@@ -294,6 +302,48 @@ KvgStatus kvg_options_parse(Option *options, size_t option_count, int argc, char
         KVG_TRY(parse_one(options, option_count, argc, argv, i, &used));
     }
     return KVG_OK;
+}
+
+static int is_letter(char letter)
+{
+    return isalnum((unsigned char)letter) || letter == '_';
+}
+
+/* The option's word for the field that stands at `at`, NULL if none does. */
+static const OptionWord *field_at(const char *at, const OptionWord *words, size_t word_count)
+{
+    for (size_t i = 0; i < word_count; i++) {
+        size_t count = strlen(words[i].field);
+
+        if (strncmp(at, words[i].field, count) == 0 && !is_letter(at[count])) {
+            return &words[i];
+        }
+    }
+    return NULL;
+}
+
+KvgStatus kvg_options_speak(KvgStatus status, const OptionWord *words, size_t word_count)
+{
+    char        sentence[1024];
+    size_t      used = 0;
+    const char *text = kvg_last_error();
+
+    if (status == KVG_OK) {
+        return status;
+    }
+    for (const char *at = text; *at != '\0' && used + 1 < sizeof sentence;) {
+        const OptionWord *word = at == text || !is_letter(at[-1]) ? field_at(at, words, word_count) : NULL;
+
+        if (word == NULL) {
+            sentence[used++] = *at++;
+            continue;
+        }
+        used += (size_t)snprintf(sentence + used, sizeof sentence - used, "%s", word->option);
+        used = used < sizeof sentence ? used : sizeof sentence - 1;
+        at += strlen(word->field);
+    }
+    sentence[used] = '\0';
+    return kvg_fail(status, "%s", sentence);
 }
 
 void kvg_options_print(FILE *stream, const Option *options, size_t option_count)

@@ -42,7 +42,13 @@ KvgStatus kvg_parse_bytes(const char *what, const char *text, uint64_t *bytes);
 /* "3,7,11" into list [capacity]; EINVAL also for more than `capacity` of them. */
 KvgStatus kvg_parse_list(const char *what, const char *text, uint32_t *list, size_t capacity, size_t *count);
 
-/* The word of `words` that takes the fewest edits from `word`. */
+/* Passes `status` on; in the last error of a failure it writes options where the library names its fields. Fields are whole words. */
+typedef struct OptionWord {
+    const char *field, *option; /* "memory_bytes", "--memory" */
+} OptionWord;
+KvgStatus kvg_options_speak(KvgStatus status, const OptionWord *words, size_t word_count);
+
+/* The word of `words` that takes the fewest edits from `word`; NULL if those are more than two, or half of the word and more. */
 const char *kvg_nearest_word(const char *word, const char *const *words, size_t word_count);
 
 #endif

@@ -16,9 +16,9 @@ static size_t list_options(PlanArguments *a, Option options[OPTION_COUNT_MOST])
 {
     const Option table[] = {
         { "--model", OPTION_TEXT, &a->model, "PATH", "config.json, params.json, a directory with one, or a .gguf file", 0, 0, 0 },
-        { "--tp", OPTION_COUNT, &a->tp, "N", "ranks that share each layer (default 1)", 1, SIZE_MOST, 0 },
-        { "--pp", OPTION_COUNT, &a->pp, "N", "pipeline stages (default 1)", 1, SIZE_MOST, 0 },
-        { "--gpus", OPTION_COUNT, &a->gpus, "N", "try every tp x pp = N and list those that fit, best first", 1, SIZE_MOST, 0 },
+        { "--tp", OPTION_COUNT, &a->tp, "N", "ranks that share each layer (default 1; with --gpus and --pp: gpus / pp)", 1, SIZE_MOST, 0 },
+        { "--pp", OPTION_COUNT, &a->pp, "N", "pipeline stages (default 1; with --gpus and --tp: gpus / tp)", 1, SIZE_MOST, 0 },
+        { "--gpus", OPTION_COUNT, &a->gpus, "N", "try every tp x pp = N, list those that fit, best first; then show the best, or the one that --tp, --pp ask for", 1, SIZE_MOST, 0 },
         { "--device-memory", OPTION_BYTES, &a->device_memory, "SIZE", "of each rank: 141GB (10^9), 80GiB (2^30) or bytes", 1, 0, 0 },
         { "--weights-bytes", OPTION_BYTES, &a->weights_bytes, "SIZE", "of the whole model (default: estimated from the config)", 1, 0, 0 },
         { "--reserve", OPTION_BYTES, &a->reserve_bytes, "SIZE", "kept free on each rank for activations and the like (default 0)", 0, 0, 0 },
@@ -45,7 +45,8 @@ static void print_help(const Option *options, size_t option_count)
 {
     printf("usage: kvgrid plan --model PATH [--tp N] [--pp N] [options]\n\n"
            "How a model falls on a grid of tp x pp ranks: fence, heads, bytes a token and a sequence, duplicates, and with\n"
-           "--device-memory what fits. Needs no MPI, no device, no weights.\n\n");
+           "--device-memory what fits. Needs no MPI, no device, no weights. Where nothing fits, max_context and max_sequences are 0,\n"
+           "stderr says why, and the exit status is 0 all the same.\n\n");
     kvg_options_print(stdout, options, option_count);
 }
 
@@ -79,23 +80,53 @@ static KvgStatus size_trunk(PlanReport *report)
     return kvg_plan_bytes_per_token(sizing, plan, n, n + plan->n_mtp, &report->mtp_bytes_per_token);
 }
 
-/* The grid that the rest of the report is about: the one asked for, else the best that fits, else 1 x 1. */
-static KvgStatus choose_grid(PlanReport *report)
+/* A side of the grid that --gpus and the other side decide. */
+static KvgStatus other_side(const PlanArguments *arguments, const char *name, uint64_t side, uint64_t *other)
 {
-    const PlanArguments *arguments = report->arguments;
-    uint32_t             tp = arguments->tp != 0 ? (uint32_t)arguments->tp : 1;
-    uint32_t             pp = arguments->pp != 0 ? (uint32_t)arguments->pp : 1;
-    KvgStatus            refusal;
-
-    if (arguments->gpus != 0 && arguments->tp == 0 && arguments->pp == 0) {
-        if (report->grids_fit == 0) {
-            return kvg_fail(KVG_EGEOM, "%s fits on no grid of %llu ranks; for one, tp %u x pp %u: %s", report->config.name,
-                            (unsigned long long)arguments->gpus, report->grids[0].tp, report->grids[0].pp, report->grids[0].why);
-        }
-        tp = report->grids[0].tp;
-        pp = report->grids[0].pp;
+    if (arguments->gpus % side != 0) {
+        return kvg_fail(KVG_EINVAL, "--gpus %llu is no multiple of %s %llu: a grid has tp x pp ranks; change one of them",
+                        (unsigned long long)arguments->gpus, name, (unsigned long long)side);
     }
-    KVG_TRY(kvg_plan_grid(report, tp, pp, &report->grid, &refusal));
+    *other = arguments->gpus / side;
+    return KVG_OK;
+}
+
+/* What --tp, --pp and --gpus say together; 0 x 0: any grid of --gpus. */
+static KvgStatus read_sides(const PlanArguments *arguments, uint64_t *tp, uint64_t *pp)
+{
+    *tp = arguments->tp;
+    *pp = arguments->pp;
+    if (arguments->gpus == 0) {
+        *tp += *tp == 0;
+        *pp += *pp == 0;
+    } else if (*tp != 0 && *pp != 0 && *tp * *pp != arguments->gpus) {
+        return kvg_fail(KVG_EINVAL, "--tp %llu times --pp %llu is a grid of %llu ranks, and --gpus says %llu: change one of them",
+                        (unsigned long long)*tp, (unsigned long long)*pp, (unsigned long long)(*tp * *pp),
+                        (unsigned long long)arguments->gpus);
+    } else if (*tp != 0 && *pp == 0) {
+        return other_side(arguments, "--tp", *tp, pp);
+    } else if (*pp != 0 && *tp == 0) {
+        return other_side(arguments, "--pp", *pp, tp);
+    }
+    return KVG_OK;
+}
+
+/* The grid that the rest of the report is about: the one asked for, else the best of --gpus. Of those that hold nothing one
+ * is shown, too: that nothing fits is an answer. */
+static KvgStatus choose_grid(PlanReport *report, uint64_t tp, uint64_t pp)
+{
+    const PlanGrid *best = report->grids;
+    KvgStatus       refusal;
+
+    if (tp == 0) {
+        if (!best->planned) {
+            return kvg_fail(KVG_EGEOM, "%s falls on no grid of %llu ranks; for one, tp %u x pp %u: %s", report->config.name,
+                            (unsigned long long)report->arguments->gpus, best->tp, best->pp, best->why);
+        }
+        tp = best->tp;
+        pp = best->pp;
+    }
+    KVG_TRY(kvg_plan_grid(report, (uint32_t)tp, (uint32_t)pp, &report->grid, &refusal));
     return refusal;
 }
 
@@ -114,17 +145,19 @@ static KvgStatus fit_trace(PlanReport *report)
 static KvgStatus make_report(PlanReport *report)
 {
     const PlanArguments *arguments = report->arguments;
+    uint64_t             tp, pp;
 
     if (arguments->model == NULL) {
         return kvg_fail(KVG_EINVAL, "--model says which model: a config.json, a directory that holds one, or a .gguf file");
     }
+    KVG_TRY(read_sides(arguments, &tp, &pp));
     KVG_TRY(load_sizing(arguments, &report->sizing));
     KVG_TRY(kvg_model_config_load(arguments->model, &report->config));
     if (arguments->gpus != 0) {
         KVG_TRY(kvg_plan_gpus(report, (uint32_t)arguments->gpus));
     }
-    KVG_TRY(choose_grid(report));
-    KVG_TRY(size_trunk(report));
+    KVG_TRY(choose_grid(report, tp, pp));
+    KVG_TRY(kvg_command_name_model(size_trunk(report), arguments->model));
     if (arguments->trace != NULL) {
         KVG_TRY(fit_trace(report));
     }
@@ -150,8 +183,15 @@ static void free_report(PlanReport *report)
 
 static KvgStatus show_report(const PlanReport *report)
 {
-    if (report->grid.overweight) {
-        fprintf(stderr, "kvgrid plan: nothing fits: %s\n", report->grid.why);
+    if (kvg_plan_holds_nothing(&report->grid)) {
+        const PlanGrid *grid = &report->grid;
+
+        if (report->grids != NULL && report->grids_fit == 0) {
+            fprintf(stderr, "kvgrid plan: nothing fits on any grid of %u ranks; on tp %u x pp %u: %s\n", grid->tp * grid->pp, grid->tp,
+                    grid->pp, grid->why);
+        } else {
+            fprintf(stderr, "kvgrid plan: nothing fits: %s\n", grid->why);
+        }
     }
     if (report->arguments->svg != NULL) { /* first: what fails must not follow a result */
         KVG_TRY(kvg_plan_write_svg(report->arguments->svg, report));

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launch/command/command.h"
 #include "launch/command/options.h"
 #include "launch/command/plan_report.h"
 #include "runtime/base/checked.h"
@@ -24,9 +25,11 @@ static void make_options(const PlanReport *report, uint32_t tp, uint32_t pp, KvG
 /* Weights over the device are no mistake of the question: the answer is that nothing fits, and where. */
 static KvgStatus plan_overweight(const PlanReport *report, const ModelConfig *config, KvGridPlanOptions *options, PlanGrid *grid)
 {
-    uint64_t *state = NULL;
-    KvgStatus status;
+    static const OptionWord words[] = { { "weights_bytes", "--weights-bytes" } };
+    uint64_t               *state = NULL;
+    KvgStatus               status;
 
+    kvg_options_speak(KVG_ENOMEM, words, 1);
     snprintf(grid->why, sizeof grid->why, "%s", kvg_last_error());
     options->device_bytes = NULL;
     KVG_TRY(kvg_grid_plan(config, options, &grid->plan)); /* for the weights of each rank */
@@ -89,6 +92,11 @@ static uint64_t fullest_rank_bytes(const KvGridPlan *plan)
     return most;
 }
 
+int kvg_plan_holds_nothing(const PlanGrid *grid)
+{
+    return grid->overweight || (grid->planned && grid->plan.memory_known && grid->plan.max_context == 0);
+}
+
 KvgStatus kvg_plan_grid(const PlanReport *report, uint32_t tp, uint32_t pp, PlanGrid *grid, KvgStatus *refusal)
 {
     KvGridPlanOptions options;
@@ -111,9 +119,13 @@ KvgStatus kvg_plan_grid(const PlanReport *report, uint32_t tp, uint32_t pp, Plan
     if (status == KVG_ENOMEM && device != NULL) {
         status = plan_overweight(report, &report->config, &options, grid);
     }
+    status = kvg_command_name_model(status, report->arguments->model);
     if (status == KVG_OK) {
         grid->planned = 1;
         grid->rank_bytes = fullest_rank_bytes(&grid->plan);
+        if (kvg_plan_holds_nothing(grid) && grid->why[0] == '\0') {
+            snprintf(grid->why, sizeof grid->why, "not one unit of rows fits beside the weights and the reserve");
+        }
     }
 done:
     kvg_free(fence);
@@ -129,10 +141,10 @@ done:
 
 static int grid_fits(const PlanGrid *grid)
 {
-    return grid->planned && !grid->overweight && (!grid->plan.memory_known || grid->plan.max_context > 0);
+    return grid->planned && !kvg_plan_holds_nothing(grid);
 }
 
-/* Those that fit come first; of them the one that holds most sequences of T tokens, then most tokens; while memory is unknown
+/* Those that fit come first, those that fall on the ranks and hold nothing next; of them the one that holds most sequences of T tokens, then most tokens; while memory is unknown
  * the one whose fullest rank needs least; then the one with the smaller TP group. */
 static int compare_grids(const void *left, const void *right)
 {
@@ -140,6 +152,9 @@ static int compare_grids(const void *left, const void *right)
 
     if (grid_fits(a) != grid_fits(b)) {
         return grid_fits(b) - grid_fits(a);
+    }
+    if (a->planned != b->planned) {
+        return b->planned - a->planned;
     }
     if (a->plan.max_sequences != b->plan.max_sequences) {
         return a->plan.max_sequences > b->plan.max_sequences ? -1 : 1;
@@ -171,9 +186,6 @@ KvgStatus kvg_plan_gpus(PlanReport *report, uint32_t gpus)
         KVG_TRY(kvg_plan_grid(report, tp, gpus / tp, grid, &refusal));
         report->grid_count++;
         report->grids_fit += (uint32_t)grid_fits(grid);
-        if (grid->planned && !grid_fits(grid) && grid->why[0] == '\0') {
-            snprintf(grid->why, sizeof grid->why, "not one unit of rows fits beside the weights and the reserve");
-        }
     }
     qsort(report->grids, report->grid_count, sizeof *report->grids, compare_grids);
     return KVG_OK;

@@ -53,6 +53,8 @@ typedef struct PlanReport {
 /* Plans the model on tp x pp ranks. Fails only where no grid could be planned for that reason (host memory); else the grid says
  * why not, and *refusal is its code. */
 KvgStatus kvg_plan_grid(const PlanReport *report, uint32_t tp, uint32_t pp, PlanGrid *grid, KvgStatus *refusal);
+/* Planned, and the ranks' memory is known to hold not one unit of rows; `why` says why. */
+int kvg_plan_holds_nothing(const PlanGrid *grid);
 /* Every tp x pp = gpus; fills grids, grid_count and grids_fit. */
 KvgStatus kvg_plan_gpus(PlanReport *report, uint32_t gpus);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "launch/command/command.h"
+#include "launch/command/options.h"
 #include "launch/command/replay_memory.h"
 #include "launch/command/replay_report.h"
 #include "launch/command/replay_run.h"
@@ -87,7 +88,7 @@ static KvgStatus plan_grid(const ReplayOptions *options, const ReplayInput *inpu
     want.max_sequences = options->concurrency;
     want.spec_columns = options->columns;
     want.with_mtp = options->mtp;
-    return kvg_grid_plan(&input->config, &want, plan);
+    return kvg_command_name_model(kvg_grid_plan(&input->config, &want, plan), options->model);
 }
 
 /* Slots are taken whole, whoever comes: no more of them than requests, and, unless --memory says what to do, than half of the memory
@@ -217,7 +218,8 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, K
     want.memory_bytes = input->memory;
     want.ctx = balanced_rows(input);
     want.prefill_chunk_max = step_rows_max(options);
-    return kvg_place(grid, &input->config, &want, placement);
+    static const OptionWord words[] = { { "memory_bytes", "--memory" }, { "max_sequences", "--concurrency" } };
+    return kvg_options_speak(kvg_place(grid, &input->config, &want, placement), words, sizeof words / sizeof *words);
 }
 
 /* ---- the run */
@@ -231,6 +233,10 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     }
     if (launch->bootstrap.rank == 0) {
         kvg_replay_print_summary(&result);
+        if (options->verify && result.checked_rows == 0) {
+            fprintf(stderr, "kvgrid replay: nothing was verified: --verify found no rows, since %s\n",
+                    result.refused == result.requests ? "every request was refused" : "the requests that were served have no tokens");
+        }
         status = options->json ? kvg_replay_print_json(options, &result) : KVG_OK;
         if (status == KVG_OK) {
             status = kvg_replay_result_judge(options, run, &result);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launch/command/plan_report.h"
 #include "runtime/base/memory.h"
 #include "runtime/comm/clock.h"
 
@@ -108,8 +109,9 @@ void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, char 
 
 void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, const char *formats, uint64_t memory, uint64_t count)
 {
-    printf("%s; %s on %ux%u ranks (tp x pp), %" PRIu64 " requests, up to %u at a time, %.1f MiB a rank\n", formats, options->model,
-           plan->tp, plan->pp, count, plan->slots, (double)memory / (1 << 20));
+    char size[32];
+    printf("%s; %s on %ux%u ranks (tp x pp), %" PRIu64 " requests, up to %u at a time, %s a rank\n", formats, options->model, plan->tp,
+           plan->pp, count, plan->slots, kvg_plan_size(memory, size));
     fflush(stdout);
 }
 
@@ -204,9 +206,10 @@ void kvg_replay_print_summary(const ReplayResult *result)
     }
     for (int rank = 0; rank < result->rank_count; rank++) {
         const ReplayRankEnd *at = &result->ranks[rank];
-        printf("rank %-6d content %" PRIu64 ", booked %" PRIu64 ", taken %" PRIu64 " bytes at most; %" PRIu64 ", %" PRIu64 ", %" PRIu64
-               " at the end\n",
-               rank, at->peak.content, at->peak.booked, at->peak.taken, at->end.content, at->end.booked, at->end.taken);
+        char                 peak[3][32], end[3][32];
+        printf("rank %-6d content %s, booked %s, taken %s at most; %s, %s, %s at the end\n", rank, kvg_plan_size(at->peak.content, peak[0]),
+               kvg_plan_size(at->peak.booked, peak[1]), kvg_plan_size(at->peak.taken, peak[2]), kvg_plan_size(at->end.content, end[0]),
+               kvg_plan_size(at->end.booked, end[1]), kvg_plan_size(at->end.taken, end[2]));
     }
     if (result->checked_rows > 0) {
         printf("verify      %" PRIu64 " rows against a fresh encode, %" PRIu64 " mismatches\n", result->checked_rows, result->mismatches);

@@ -50,6 +50,41 @@ static Text take_until(Text *text, char mark)
     return taken;
 }
 
+/* Takes a field and its comma; *more: there was one. A field in quotes may hold commas. 0: its quotes do not end, or not where it does. */
+static int take_field(Text *line, Text *field, int *more)
+{
+    Text   rest = trim(*line);
+    size_t end = 1;
+
+    if (rest.count == 0 || rest.at[0] != '"') {
+        *more = memchr(line->at, ',', line->count) != NULL;
+        *field = trim(take_until(line, ','));
+        return 1;
+    }
+    while (end < rest.count && (rest.at[end] != '"' || (end + 1 < rest.count && rest.at[end + 1] == '"'))) {
+        end += rest.at[end] == '"' ? 2 : 1; /* a quote within is written twice */
+    }
+    if (end >= rest.count) {
+        return 0;
+    }
+    *field = trim((Text){ rest.at + 1, end - 1 });
+    rest = (Text){ rest.at + end + 1, rest.count - end - 1 };
+    *more = memchr(rest.at, ',', rest.count) != NULL;
+    if (trim(take_until(&rest, ',')).count != 0) {
+        return 0;
+    }
+    *line = rest;
+    return 1;
+}
+
+static KvgStatus next_field(const Reader *reader, Text *line, Text *field, int *more)
+{
+    if (!take_field(line, field, more)) {
+        return kvg_fail(KVG_EFORMAT, "%s, line %zu: a field begins with a quote, and no quote ends it", reader->name, reader->line);
+    }
+    return KVG_OK;
+}
+
 static Text next_line(Reader *reader)
 {
     reader->line++;
@@ -71,9 +106,9 @@ static KvgStatus read_header(Reader *reader, Columns *columns)
     }
     *columns = (Columns){ SIZE_MAX, SIZE_MAX, 0 };
     for (int more = line.count > 0; more; columns->count++) {
-        more = memchr(line.at, ',', line.count) != NULL;
-        Text field = trim(take_until(&line, ','));
+        Text field;
 
+        KVG_TRY(next_field(reader, &line, &field, &more));
         size_t *column = is_word(field, "ContextTokens") ? &columns->context
                        : is_word(field, "GeneratedTokens") ? &columns->generated : NULL;
 
@@ -117,9 +152,9 @@ static KvgStatus read_request(const Reader *reader, const Columns *columns, Text
     size_t count = 0;
 
     for (int more = 1; more; count++) {
-        more = memchr(line.at, ',', line.count) != NULL;
-        Text field = trim(take_until(&line, ','));
+        Text field;
 
+        KVG_TRY(next_field(reader, &line, &field, &more));
         if (count == columns->context) {
             KVG_TRY(read_tokens(reader, field, "ContextTokens", &request->context));
         } else if (count == columns->generated) {

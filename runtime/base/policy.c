@@ -428,10 +428,15 @@ KvgStatus kvg_knob_get(int index, KvgKnob *knob)
     if (variable == NULL) {
         variable = knob_deciding_default(row, &policy);
         row->print(&policy, knob->value, sizeof knob->value);
-    } else if (row->read == read_draft || row->read(variable, text, &policy) != KVG_OK) {
-        snprintf(knob->value, sizeof knob->value, "%s", text); /* as it stands: kvg_policy_from_env says what is wrong */
+    } else if (row->read == read_draft) {
+        snprintf(knob->value, sizeof knob->value, "%s", text);
     } else {
+        knob->unread = row->read(variable, text, &policy) != KVG_OK;
         row->print(&policy, knob->value, sizeof knob->value);
+        knob->unread |= strcmp(knob->value, "unset") == 0; /* a word that counts as none */
+    }
+    if (knob->unread) {
+        snprintf(knob->value, sizeof knob->value, "%s", text); /* as it stands: kvg_policy_from_env says what is wrong */
     }
     snprintf(knob->source, sizeof knob->source, "%s", variable);
     return KVG_OK;

@@ -57,6 +57,7 @@ typedef struct KvgKnob {
     char        value[32];
     char        source[48]; /* "default", or the variable it was read from */
     const char *meaning;
+    int         unread;     /* 1: the variable's text cannot be read; `value` is that text */
 } KvgKnob;
 
 /** Number of knobs. */

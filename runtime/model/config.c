@@ -113,14 +113,14 @@ static KvgStatus read_up_to(FILE *file, const char *path, size_t want, char **te
 }
 
 /* Reads a GGUF file's head: doubles what is read until the keys and the tensor list are whole, and goes no further. */
-static KvgStatus load_gguf(FILE *file, const char *path, const char *name, char **text, size_t *used, ModelConfig *config)
+static KvgStatus load_gguf(FILE *file, const char *path, char **text, size_t *used, ModelConfig *config)
 {
     for (size_t want = READ_GROW;; want *= 2) {
         ModelConfig fresh = {.context = 0};
         bool        wants_more = false;
         KvgStatus   status;
         KVG_TRY(read_up_to(file, path, want, text, used));
-        status = kvg_gguf_parse(*text, *used, name, &fresh, &wants_more);
+        status = kvg_gguf_parse(*text, *used, path, &fresh, &wants_more);
         if (!wants_more || *used < want || want >= GGUF_BYTES_MAX) {
             if (status == KVG_OK) {
                 *config = fresh;
@@ -131,27 +131,27 @@ static KvgStatus load_gguf(FILE *file, const char *path, const char *name, char 
     }
 }
 
-static KvgStatus load_json(FILE *file, const char *path, const char *name, char **text, size_t *used, ModelConfig *config)
+static KvgStatus load_json(FILE *file, const char *path, char **text, size_t *used, ModelConfig *config)
 {
     for (size_t want = READ_GROW; want <= JSON_BYTES_MAX; want *= 2) {
         KVG_TRY(read_up_to(file, path, want, text, used));
         if (*used < want) {
-            return kvg_model_config_parse_json(*text, *used, name, config);
+            return kvg_model_config_parse_json(*text, *used, path, config);
         }
     }
     return kvg_fail(KVG_EFORMAT, "%s: is larger than %zu bytes, so it is no config; give a model's config.json or a .gguf file",
                     path, JSON_BYTES_MAX);
 }
 
-static KvgStatus load_open_file(FILE *file, const char *path, const char *name, ModelConfig *config)
+static KvgStatus load_open_file(FILE *file, const char *path, ModelConfig *config)
 {
     char     *text = NULL;
     size_t    used = 0;
     KvgStatus status;
 
     KVG_TRY_GOTO(read_up_to(file, path, 4, &text, &used), out_free);
-    status = used == 4 && memcmp(text, "GGUF", 4) == 0 ? load_gguf(file, path, name, &text, &used, config)
-                                                       : load_json(file, path, name, &text, &used, config);
+    status = used == 4 && memcmp(text, "GGUF", 4) == 0 ? load_gguf(file, path, &text, &used, config)
+                                                       : load_json(file, path, &text, &used, config);
 out_free:
     kvg_free(text);
     return status;
@@ -175,6 +175,7 @@ static void name_of_path(const char *path, char *name, size_t bytes)
     snprintf(name, bytes, "%.*s", (int)(end - start < bytes ? end - start : bytes - 1), path + start);
 }
 
+/* Messages name the path as given, the config the file's or directory's name. */
 static KvgStatus load_file(const char *path, const char *name, ModelConfig *config)
 {
     KvgStatus status;
@@ -184,8 +185,11 @@ static KvgStatus load_file(const char *path, const char *name, ModelConfig *conf
         return kvg_fail(KVG_EIO, "%s: cannot be opened: %s; give a config.json, a .gguf file or a model's directory", path,
                         strerror(errno));
     }
-    status = load_open_file(file, path, name, config);
+    status = load_open_file(file, path, config);
     fclose(file);
+    if (status == KVG_OK) {
+        snprintf(config->name, sizeof config->name, "%s", name);
+    }
     return status;
 }
 

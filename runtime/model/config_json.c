@@ -124,15 +124,20 @@ static void blank_python_words(char *text, size_t bytes)
     }
 }
 
+/* A key that stands twice is refused: readers differ in which they believe. Some editors write a byte order mark. */
 static KvgStatus parse_text(const char *text, size_t bytes, const char *name, json_t **root)
 {
     json_error_t error;
     void        *copy = NULL;
 
+    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        text += 3;
+        bytes -= 3;
+    }
     KVG_TRY(kvg_calloc(bytes, 1, "a config's text", &copy));
     memcpy(copy, text, bytes);
     blank_python_words(copy, bytes);
-    *root = json_loadb(copy, bytes, 0, &error);
+    *root = json_loadb(copy, bytes, JSON_REJECT_DUPLICATES, &error);
     kvg_free(copy);
     if (*root == NULL) {
         return kvg_fail(KVG_EFORMAT, "%s: line %d, column %d: %s; give a model's config.json", name, error.line, error.column,

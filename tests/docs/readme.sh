@@ -20,6 +20,23 @@ for program in as_c as_cxx; do
     printf 'step 1: 8 rows kept\nstep 2: 1 rows kept\nstep 3: 1 rows kept\nstep 4: 1 rows kept\n' | diff - "$work/output"
 done
 
+# Its lines for MPI, put where they say: includes, before the grid, after it. Not under sanitizers: Open MPI leaks.
+extract c '^#include <kvgrid/kvgrid_mpi.h>' 1 > "$work/mpi_lines"
+[ "$(wc -l < "$work/mpi_lines")" = 6 ] || { echo "README.md shows not six lines for MPI"; exit 1; }
+if [ -z "$FLAGS" ] && mpi_library=$(find "$build" -maxdepth 2 -name libkvgrid_mpi.a | grep .) && command -v mpicc mpirun > /dev/null; then
+    awk -v lines="$work/mpi_lines" '
+        BEGIN { while ((getline line < lines) > 0) mpi[++n] = line }
+        /kvg_grid_create/ { print mpi[2]; print mpi[3]; print mpi[4] }
+        { print }
+        /#include <kvgrid\/kvgrid.h>/ { print mpi[1] }
+        /kvg_grid_destroy/ { print mpi[5]; print mpi[6] }' "$work/engine.c" > "$work/engine_mpi.c"
+    # shellcheck disable=SC2086
+    OMPI_CC=$CC mpicc -std=c11 -Wall -Wextra -Werror -I"$build/include" "$work/engine_mpi.c" "$mpi_library" $libs -o "$work/over_mpi"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 4 "$work/over_mpi" tests/data/models/tinyllama-1.1b.json > "$work/output"
+    [ "$(sort "$work/output" | uniq -c | awk '{print $1, $2, $3}' | tr '\n' ',')" = "4 step 1:,4 step 2:,4 step 3:,4 step 4:," ] ||
+        { echo "README.md: the program over MPI printed:"; cat "$work/output"; exit 1; }
+fi
+
 plans=0
 while :; do
     extract console '^\$ build/kvgrid plan ' $((plans + 1)) > "$work/block"

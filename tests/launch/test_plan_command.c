@@ -279,6 +279,7 @@ START_TEST(test_plan_that_holds_nothing_says_zero_and_why)
     json_decref(object);
     object = plan_json("llama-3.3-70b", "--device-memory 24GB --tp 2 --weights-bytes 1GB --reserve 24GB"); /* the reserve leaves none */
     ck_assert_int_eq(number(object, "max_sequences"), 0);
+    ck_assert_ptr_nonnull(strstr(err, "nothing fits: not one unit"));
     json_decref(object);
     object = plan_json("llama-3.3-70b", "--device-memory 24GB --tp 2 --weights-bytes 10GB");
     ck_assert_int_eq(number(object, "max_context"), 131072);
@@ -346,11 +347,45 @@ START_TEST(test_plan_gpus_lists_the_grids_that_fit_best_first)
     ck_assert_int_eq(number(object, "tp"), number(json_array_get(json_object_get(object, "grids"), 0), "tp"));
     ck_assert_int_eq(number(object, "max_sequences"), number(json_array_get(json_object_get(object, "grids"), 0), "max_sequences"));
     json_decref(object);
-    object = plan_json("llama-3.1-8b", "--gpus 8 --tp 2 --pp 1"); /* the details are of the grid asked for */
-    ck_assert_int_eq(number(object, "tp"), 2);
-    ck_assert_int_eq(number(object, "pp"), 1);
+}
+END_TEST
+
+START_TEST(test_plan_gpus_and_one_side_give_the_other)
+{
+    static const struct { const char *rest; int tp, pp; } cases[] = {
+        { "--gpus 8 --tp 2", 2, 4 }, { "--gpus 8 --pp 2", 4, 2 }, { "--gpus 8 --tp 8", 8, 1 }, { "--gpus 8 --tp 4 --pp 2", 4, 2 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *object = plan_json("llama-3.1-8b", cases[i].rest); /* the details are of the grid asked for */
+
+        ck_assert_int_eq(number(object, "tp"), cases[i].tp);
+        ck_assert_int_eq(number(object, "pp"), cases[i].pp);
+        ck_assert_uint_eq(json_array_size(json_object_get(object, "grids")), 4);
+        json_decref(object);
+    }
+    check_model_refused("llama-3.1-8b", "--gpus 8 --tp 2 --pp 1", "--tp 2 times --pp 1 is a grid of 2 ranks, and --gpus says 8");
+    check_model_refused("llama-3.1-8b", "--gpus 8 --tp 3", "--gpus 8 is no multiple of --tp 3");
+    check_model_refused("llama-3.1-8b", "--gpus 8 --pp 3", "--gpus 8 is no multiple of --pp 3");
+    check_model_refused("llama-3.1-8b", "--gpus 8 --tp 16", "--gpus 8 is no multiple of --tp 16");
+    check_model_refused("llama-3.1-8b", "--gpus 129", "falls on no grid of 129 ranks");
+}
+END_TEST
+
+START_TEST(test_plan_gpus_that_hold_nothing_are_an_answer_too)
+{
+    json_t *object = plan_json("llama-3.3-70b", "--gpus 4 --device-memory 24GB");
+
+    ck_assert_uint_eq(json_array_size(json_object_get(object, "grids")), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(object, "left_out")), 3);
+    ck_assert_int_eq(number(object, "tp") * number(object, "pp"), 4);
+    ck_assert_int_eq(number(object, "max_context"), 0);
+    ck_assert_int_eq(number(object, "max_sequences"), 0);
+    ck_assert_ptr_nonnull(strstr(err, "nothing fits on any grid of 4 ranks"));
+    ck_assert_ptr_nonnull(strstr(err, "--weights-bytes"));
     json_decref(object);
-    check_model_refused("llama-3.3-70b", "--gpus 4 --device-memory 24GB", "fits on no grid of 4 ranks");
+    ck_assert_int_eq(run_model("llama-3.1-8b", "--gpus 2 --device-memory 1GB"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "nothing fits"));
 }
 END_TEST
 
@@ -403,13 +438,20 @@ START_TEST(test_plan_malformed_files_are_named)
     check_refused(line, 2, "bad.csv, line 3: GeneratedTokens is \"x\"");
     write_file("bad.json", "{\"num_hidden_layers\": 2,,}", path);
     snprintf(line, sizeof line, "plan --model %s", path);
-    check_refused(line, 2, "bad: line 1");
+    check_refused(line, 2, "bad.json: line 1");
     write_file("half.json", "{\"num_hidden_layers\": 2", path);
     snprintf(line, sizeof line, "plan --model %s", path);
-    check_refused(line, 2, "half: line 1");
+    check_refused(line, 2, "half.json: line 1");
     write_file("empty.json", "", path);
     snprintf(line, sizeof line, "plan --model %s", path);
     check_refused(line, 2, "empty");
+    write_file("vast.json", "{\"num_hidden_layers\":2,\"hidden_size\":2147483647,\"num_attention_heads\":8,\"head_dim\":128,"
+                            "\"num_local_experts\":4000000,\"moe_intermediate_size\":2147483647}", path);
+    snprintf(line, sizeof line, "plan --model %s --pp 2", path);
+    check_refused(line, 2, "vast.json: the layers' weight bytes add up past 64 bits");
+    write_file("twice.json", "{\"num_hidden_layers\": 2, \"num_hidden_layers\": 3}", path);
+    snprintf(line, sizeof line, "plan --model %s", path);
+    check_refused(line, 2, "twice.json: line 1");
     check_refused("plan --model /nonexistent/config.json", 2, "/nonexistent/config.json");
     check_model_refused("llama-3.1-8b", "--trace /nonexistent.csv", "/nonexistent.csv");
     check_model_refused("deepseek-v4-flash", "", "compress_ratios");
@@ -476,7 +518,8 @@ START_TEST(test_plan_bad_use_is_one_sentence_and_status_2)
     ck_assert_int_eq(setenv("KVGRID_KV_K", "q3_9", 1), 0);
     check_model_refused("llama-3.1-8b", "", "q3_9");
     ck_assert_int_eq(unsetenv("KVGRID_KV_K"), 0);
-    check_refused("plna", 2, "did you mean \"plan\"");
+    check_refused("plann", 2, "did you mean \"plan\"");
+    check_refused("serve", 2, "there is no part \"serve\": kvgrid --help lists");
 }
 END_TEST
 
@@ -526,6 +569,24 @@ START_TEST(test_command_doctor_has_a_line_a_check)
     ck_assert_int_eq(run("doctor"), 1);
     ck_assert_ptr_nonnull(strstr(out, "FAIL  knobs"));
     ck_assert_int_eq(unsetenv("KVGRID_KV_K"), 0);
+    static const char *const strange[] = { "KVGRID_SWA_RINGS", "KVGRID_", "MEMRA_KV", "MEMRA_TIMEOUT_MS" }; /* the last has no alias */
+    for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++) {
+        char sentence[80];
+
+        snprintf(sentence, sizeof sentence, "warn  knobs       %s is set and is no knob", strange[i]);
+        ck_assert_int_eq(setenv(strange[i], "1", 1), 0);
+        ck_assert_int_eq(run("doctor"), 0);
+        ck_assert_int_eq(unsetenv(strange[i]), 0);
+        ck_assert_msg(strstr(out, sentence) != NULL, "%s: %s", strange[i], out);
+    }
+    ck_assert_int_eq(setenv("KVGRID_DSA_INDEX_RING", "many", 1), 0);
+    ck_assert_int_eq(run("doctor"), 0);
+    ck_assert_int_eq(unsetenv("KVGRID_DSA_INDEX_RING"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "warn  knobs       KVGRID_DSA_INDEX_RING is \"many\""));
+    ck_assert_int_eq(setenv("MEMRA_SWA_RING", "1", 1), 0);
+    ck_assert_int_eq(run("doctor"), 0);
+    ck_assert_int_eq(unsetenv("MEMRA_SWA_RING"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "ok    knobs"));
     ck_assert_int_eq(setenv("SLURM_NTASKS", "4", 1), 0); /* B96 */
     ck_assert_int_eq(setenv("SLURM_STEP_ID", "0", 1), 0);
     ck_assert_int_eq(run("doctor"), 1);
@@ -551,6 +612,7 @@ START_TEST(test_command_knobs_show_value_and_source)
     ck_assert_int_eq(unsetenv("KVGRID_TIMEOUT_MS"), 0);
     ck_assert_ptr_nonnull(strstr(err, "KVGRID_TIMEOUT_MS"));
     ck_assert_ptr_nonnull(strstr(out, "soon")); /* shown as it stands */
+    ck_assert_ptr_nonnull(strstr(out, "(this value cannot be read)"));
 }
 END_TEST
 
@@ -569,6 +631,8 @@ int main(void)
     tcase_add_test(tcase, test_plan_fence_takes_cuts_or_the_whole_of_it);
     tcase_add_test(tcase, test_plan_mtp_blocks_ride_on_the_last_stage);
     tcase_add_test(tcase, test_plan_gpus_lists_the_grids_that_fit_best_first);
+    tcase_add_test(tcase, test_plan_gpus_and_one_side_give_the_other);
+    tcase_add_test(tcase, test_plan_gpus_that_hold_nothing_are_an_answer_too);
     tcase_add_test(tcase, test_plan_trace_counts_requests_that_fit_together);
     tcase_add_test(tcase, test_plan_malformed_files_are_named);
     tcase_add_test(tcase, test_plan_picture_is_written_whole_or_not_at_all);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "launch/command/options.h"
+#include "runtime/base/error.h"
 
 static uint64_t    count, bytes, device;
 static const char *text;
@@ -70,7 +71,10 @@ START_TEST(test_options_refuse_bad_use_and_name_the_nearest)
 {
     check_refused("--tpp", "4", "did you mean --tp?");
     check_refused("--jsn", NULL, "did you mean --json?");
-    check_refused("--format_k=fp8", NULL, "did you mean --format-k?");
+    check_refused("--format_k=fp8", NULL, "there is no option --format_k: did you mean --format-k?");
+    check_refused("--wat", NULL, "there is no option --wat: --help lists those there are"); /* nothing is near */
+    check_refused("--xy", "4", "--help lists those there are"); /* two edits make any two letters of any */
+    check_refused("-x", NULL, "--help lists those there are");
     check_refused("-tp", "4", "did you mean --tp?");
     check_refused("model.json", NULL, "is not expected here");
     check_refused("--tp", NULL, "--tp needs a value (N)");
@@ -133,16 +137,36 @@ START_TEST(test_options_lists_are_numbers_between_commas)
 }
 END_TEST
 
-START_TEST(test_options_nearest_word_takes_the_fewest_edits)
+START_TEST(test_options_are_spoken_of_where_the_library_names_its_fields)
+{
+    static const OptionWord words[] = { { "memory_bytes", "--memory" }, { "max_sequences", "--concurrency" } };
+
+    kvg_fail(KVG_ENOMEM, "%s", "memory_bytes is 1; raise memory_bytes, lower max_sequences");
+    ck_assert_int_eq(kvg_options_speak(KVG_ENOMEM, words, 2), KVG_ENOMEM);
+    ck_assert_str_eq(kvg_last_error(), "--memory is 1; raise --memory, lower --concurrency");
+    kvg_fail(KVG_EINVAL, "%s", "my_memory_bytes, memory_bytes_max and max_sequence stay");
+    ck_assert_int_eq(kvg_options_speak(KVG_EINVAL, words, 2), KVG_EINVAL);
+    ck_assert_str_eq(kvg_last_error(), "my_memory_bytes, memory_bytes_max and max_sequence stay");
+    ck_assert_int_eq(kvg_options_speak(KVG_OK, words, 2), KVG_OK);
+    ck_assert_str_eq(kvg_last_error(), "my_memory_bytes, memory_bytes_max and max_sequence stay");
+}
+END_TEST
+
+START_TEST(test_options_nearest_word_takes_the_fewest_edits_and_at_most_two)
 {
     static const char *const words[] = { "plan", "replay", "doctor", "knobs" };
 
-    ck_assert_str_eq(kvg_nearest_word("plna", words, 4), "plan");
+    ck_assert_str_eq(kvg_nearest_word("plaan", words, 4), "plan");
     ck_assert_str_eq(kvg_nearest_word("repaly", words, 4), "replay");
     ck_assert_str_eq(kvg_nearest_word("knob", words, 4), "knobs");
-    ck_assert_str_eq(kvg_nearest_word("doc", words, 4), "doctor");
-    ck_assert_str_eq(kvg_nearest_word("", words, 4), "plan");
-    ck_assert_ptr_nonnull(kvg_nearest_word("a-word-that-is-much-longer-than-any-that-there-could-ever-be", words, 4));
+    ck_assert_str_eq(kvg_nearest_word("pla", words, 4), "plan");
+    ck_assert_str_eq(kvg_nearest_word("plans", words, 4), "plan");
+    ck_assert_str_eq(kvg_nearest_word("plnaa", words, 4), "plan");
+    ck_assert_ptr_null(kvg_nearest_word("doct", words, 4));                                /* two edits are half of it */
+    ck_assert_ptr_null(kvg_nearest_word("doc", words, 4));                                  /* three edits */
+    ck_assert_ptr_null(kvg_nearest_word("serve", words, 4));
+    ck_assert_ptr_null(kvg_nearest_word("", words, 4));
+    ck_assert_ptr_null(kvg_nearest_word("a-word-that-is-much-longer-than-any-that-there-could-ever-be", words, 4));
 }
 END_TEST
 
@@ -156,7 +180,8 @@ int main(void)
     tcase_add_test(tcase, test_options_refuse_bad_use_and_name_the_nearest);
     tcase_add_test(tcase, test_options_sizes_are_powers_of_1000_or_of_1024);
     tcase_add_test(tcase, test_options_lists_are_numbers_between_commas);
-    tcase_add_test(tcase, test_options_nearest_word_takes_the_fewest_edits);
+    tcase_add_test(tcase, test_options_are_spoken_of_where_the_library_names_its_fields);
+    tcase_add_test(tcase, test_options_nearest_word_takes_the_fewest_edits_and_at_most_two);
     suite_add_tcase(suite, tcase);
 
     SRunner *runner = srunner_create(suite);

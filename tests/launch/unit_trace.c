@@ -54,6 +54,9 @@ START_TEST(test_trace_reads_lines_in_every_customary_dress)
         "\xef\xbb\xbf" HEADER "a,374,44\nb,396,109\n\n \r\n",
         HEADER "a, 374 ,\t44\nb,396,109\n",
         "GeneratedTokens,ContextTokens\n44,374\n109,396\n",
+        "\"TIMESTAMP\",\"ContextTokens\",\"GeneratedTokens\"\r\n\"a, b\",\"374\",44\r\nb, \"396\" ,\"109\"\r\n",
+        HEADER "\"a \"\"b, c\"\"\",374,44\n\"\",396,109\n",
+        HEADER "a\"b,374,44\nb\",396,109\n", /* a quote inside a field without quotes is a letter */
         "ContextTokens,model,GeneratedTokens,TIMESTAMP\n374,x,44,a\n396,,109,\n",
     };
 
@@ -86,6 +89,11 @@ START_TEST(test_trace_refuses_a_malformed_line_by_its_number)
     ck_assert_int_eq(kvg_trace_parse(HEADER "a,1,2\n\0\0", sizeof HEADER + 7, "t.csv", &trace), KVG_EFORMAT);
     ck_assert_ptr_nonnull(strstr(kvg_last_error(), "line 3"));
     check_refused(HEADER "a,1,2\na,x,2\n", "line 3: ContextTokens is \"x\"");
+    check_refused(HEADER "\"a,1,2\n", "line 2: a field begins with a quote, and no quote ends it");
+    check_refused(HEADER "a,1,2\n\"a\"b,1,2\n", "line 3: a field begins with a quote");
+    check_refused(HEADER "a,1,\"\n", "line 2: a field begins with a quote");
+    check_refused(HEADER "a,1,\"2\"\"\n", "line 2: a field begins with a quote");
+    check_refused(HEADER "\"a,b\",1\n", "line 2: it has 2 fields");
     check_refused(HEADER "a,1,-2\n", "line 2: GeneratedTokens is \"-2\"");
     check_refused(HEADER "a,1.5,2\n", "line 2: ContextTokens");
     check_refused(HEADER "a,,2\n", "line 2: ContextTokens is empty");

@@ -167,10 +167,23 @@ memory)
   same "$base" 4 --tp 2 --pp 2 --memory 700000
   same "$base" 4 --tp 1 --pp 4 --memory 900kB --concurrency 5
   refused 2 "--memory" 1 --memory 1MB
+  for layout in pool flat; do # less than 64 rows of each class: in the words of the options
+    refused 2 "raise --memory there or lower --concurrency" 1 --memory 100KB --layout $layout
+    ! grep -qE 'memory_bytes|max_sequences' "$err" || fail "the sentence names the library's fields: $(head -n 1 "$err")"
+  done
   windowed="--model $models/gpt-oss-120b.json --trace $conv --requests 3 --max-tokens 1000 --ring on"
   same "" 1 $windowed
   same "$want" 1 $windowed --memory 36MB --chunk 64
   same "$want" 1 $windowed --memory 36MB --chunk 64 --layout flat --spec 3
+  # nothing is served, so nothing is verified: said, and no failure
+  printf 'ContextTokens,GeneratedTokens\n3000,9\n' >"$scratch/long.csv"
+  for arguments in "--json --verify" "--json"; do
+    run 1 --model "$models/tinyllama-1.1b.json" --trace "$scratch/long.csv" --max-tokens 1000000 $arguments
+    checks=$((checks + 1))
+    case $arguments in *verify*) expected=1 ;; *) expected=0 ;; esac
+    [ $status = 0 ] && [ "$(field refused)" = 1 ] && [ "$(grep -c 'nothing was verified' "$err")" = $expected ] ||
+      fail "every request refused, $arguments: exit $status, $(field refused) refused, $(head -n 1 "$err")"
+  done
   # tokens that cannot be: requests of no tokens at all
   printf 'TIMESTAMP,ContextTokens,GeneratedTokens\nx,0,0\nx,0,3\nx,5,0\nx,1,1\n' >"$scratch/zero.csv"
   same "" 1 --model "$models/tinyllama-1.1b.json" --trace "$scratch/zero.csv"

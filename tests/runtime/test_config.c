@@ -864,6 +864,50 @@ START_TEST(test_a_path_that_is_not_there_or_no_config_is_refused)
 }
 END_TEST
 
+START_TEST(test_a_key_that_stands_twice_is_refused_and_a_byte_order_mark_is_not)
+{
+    static const char *const refused[] = {
+        "{\"num_hidden_layers\":1,\"num_hidden_layers\":2,\"hidden_size\":512,\"num_attention_heads\":8}",
+        "{\"num_hidden_layers\":1,\"hidden_size\":512,\"num_attention_heads\":8,\"rope\":{\"a\":1,\"a\":1}}",
+        "\xef\xbb{\"num_hidden_layers\":1,\"hidden_size\":512,\"num_attention_heads\":8}",
+        "\xef\xbb\xbf\xef\xbb\xbf{\"num_hidden_layers\":1,\"hidden_size\":512,\"num_attention_heads\":8}",
+        "\xef\xbb\xbf",
+    };
+    static const char marked[] = "\xef\xbb\xbf{\"num_hidden_layers\":3,\"hidden_size\":512,\"num_attention_heads\":8}";
+    ModelConfig       config = {.context = 7};
+
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        ck_assert_msg(kvg_model_config_parse_json(refused[i], strlen(refused[i]), "m", &config) == KVG_EFORMAT, "text %zu", i);
+        ck_assert_uint_eq(config.context, 7);
+    }
+    ck_assert_int_eq(kvg_model_config_parse_json(refused[0], strlen(refused[0]), "m", &config), KVG_EFORMAT);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "num_hidden_layers"));
+    ck_assert_int_eq(kvg_model_config_parse_json(marked, sizeof marked - 1, "m", &config), KVG_OK);
+    ck_assert_uint_eq(config.plan.n_layer, 3);
+    kvg_model_config_free(&config);
+}
+END_TEST
+
+START_TEST(test_messages_name_the_path_as_given)
+{
+    char        folder[] = "/tmp/kvg_model_XXXXXX", file[64];
+    ModelConfig config = {.context = 7};
+    FILE       *out;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    out = fopen(file, "w");
+    fputs("{\"num_hidden_layers\":\"two\"}", out);
+    fclose(out);
+    ck_assert_int_eq(kvg_model_config_load(file, &config), KVG_EFORMAT);
+    ck_assert_msg(strncmp(kvg_last_error(), file, strlen(file)) == 0, "%s", kvg_last_error());
+    ck_assert_int_eq(kvg_model_config_load(folder, &config), KVG_EFORMAT); /* the file that was read */
+    ck_assert_msg(strncmp(kvg_last_error(), file, strlen(file)) == 0, "%s", kvg_last_error());
+    unlink(file);
+    rmdir(folder);
+}
+END_TEST
+
 START_TEST(test_kinds_have_the_names_of_the_rules)
 {
     ck_assert_str_eq(kvg_state_kind_name(KVG_STATE_NONE), "None");
@@ -941,6 +985,8 @@ int main(void)
     tcase_add_test(others, test_blocks_never_span_heads_and_illegal_formats_are_listed);
     tcase_add_test(others, test_a_directory_gives_its_config_or_its_params);
     tcase_add_test(others, test_a_path_that_is_not_there_or_no_config_is_refused);
+    tcase_add_test(others, test_a_key_that_stands_twice_is_refused_and_a_byte_order_mark_is_not);
+    tcase_add_test(others, test_messages_name_the_path_as_given);
     tcase_add_test(others, test_kinds_have_the_names_of_the_rules);
     suite_add_tcase(suite, meanings);
     suite_add_tcase(suite, refusals);

@@ -297,6 +297,7 @@ START_TEST(test_knobs_show_value_and_source)
     setenv("MEMRA_KV_K", "fp8", 1);
     setenv("KVGRID_DRAFT", "some/draft", 1);
     setenv("KVGRID_KV_V", "nonsense", 1);
+    setenv("KVGRID_SWA_RING", "yes", 1);
     for (int i = 0; i < kvg_knob_count(); i++) {
         ck_assert_int_eq(kvg_knob_get(i, &knob), KVG_OK);
         ck_assert_ptr_nonnull(knob.meaning);
@@ -310,15 +311,25 @@ START_TEST(test_knobs_show_value_and_source)
             seen++;
         } else if (strcmp(knob.name, "KVGRID_KV_V") == 0) {
             ck_assert_str_eq(knob.value, "nonsense"); /* shown as it stands */
+            ck_assert(knob.unread);
+            seen++;
+        } else if (strcmp(knob.name, "KVGRID_SWA_RING") == 0) { /* counts as unset, which is no mistake to begin with */
+            ck_assert_str_eq(knob.value, "yes");
+            ck_assert(knob.unread);
+            seen++;
+        } else if (strcmp(knob.name, "KVGRID_DRAFT") == 0) {
+            ck_assert_str_eq(knob.value, "some/draft");
+            ck_assert(!knob.unread);
             seen++;
         } else if (strcmp(knob.name, "KVGRID_TIMEOUT_MS") == 0) {
             ck_assert_str_eq(knob.value, "30000");
             ck_assert_str_eq(knob.source, "default");
             ck_assert_ptr_null(knob.alias);
+            ck_assert(!knob.unread);
             seen++;
         }
     }
-    ck_assert_int_eq(seen, 4);
+    ck_assert_int_eq(seen, 6);
     ck_assert_int_eq(kvg_knob_get(-1, &knob), KVG_EINVAL);
     ck_assert_int_eq(kvg_knob_get(kvg_knob_count(), &knob), KVG_EINVAL);
 }
