@@ -32,7 +32,9 @@ static void expect_bytes(const void *memory, int value, size_t bytes)
 {
     uint8_t *got = malloc(bytes);
     from_device(got, memory, bytes);
-    for (size_t i = 0; i < bytes; i++) ck_assert_msg(got[i] == (uint8_t)value, "byte %zu is %02x, not %02x", i, got[i], value);
+    size_t first = 0; /* asserted once: Check logs every assertion, and these are millions of bytes */
+    while (first < bytes && got[first] == (uint8_t)value) first++;
+    ck_assert_msg(first == bytes, "byte %zu of %zu is not %02x", first, bytes, value);
     free(got);
 }
 
@@ -278,7 +280,9 @@ START_TEST(test_patches_and_host_copies_may_change_at_once)
         memset(expected, 0, WORDS * sizeof *expected);
     }
     from_device(got, words, WORDS * sizeof *got);
-    for (uint32_t i = 0; i < WORDS; i++) ck_assert_uint_eq(got[i], 39 + i);
+    uint32_t right = 0;
+    while (right < WORDS && got[right] == 39 + right) right++;
+    ck_assert_uint_eq(right, WORDS);
     device_free(words);
     free(pairs);
     free(got);
