@@ -107,7 +107,7 @@ int main(int argc, char **argv)
         }
         double mine = bench_median(ours, ROUNDS), limit = bench_median(theirs, ROUNDS), ratio = mine / limit;
         missed += ratio > 1.2;
-        if (json) printf("{\"mib\":%zu,\"ratio\":%.3f,\"extend_us\":%.1f,\"bare_us\":%.1f}\n", sizes[s], ratio, mine, limit);
+        if (json) printf("{\"bench\":\"grow_cuda\",\"mib\":%zu,\"ratio\":%.3f,\"extend_us\":%.1f,\"bare_us\":%.1f}\n", sizes[s], ratio, mine, limit);
         else printf("%10zu  %6.3f %10.1f   %10.1f  %s\n", sizes[s], ratio, mine, limit, ratio > 1.2 ? "above 1.2" : "ok");
     }
     if (!json) printf("# %d above 1.2\n", missed);
