@@ -142,7 +142,7 @@ KVG_API KvgStatus kvg_step_wait(KvgStep *step, KvgOutcome *outcome);
 /** The step's number, from 1. */
 KVG_API uint64_t kvg_step_number(const KvgStep *step);
 
-/* ENOTSUP until the CUDA device is added: graphs capture a batch, never a step. */
+/* ENOTSUP until captured runs are added: graphs capture a batch, never a step. */
 typedef struct KvgGraph KvgGraph;
 KVG_API KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStream stream);
 KVG_API KvgStatus kvg_batch_capture_end(KvgBatch *batch, KvgGraph **graph);

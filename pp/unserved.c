@@ -17,7 +17,7 @@ KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *bootstrap, const i
 
 static KvgStatus no_graphs(const char *call)
 {
-    return kvg_fail(KVG_ENOTSUP, "%s needs the CUDA device, which is not served yet: begin and post each step", call);
+    return kvg_fail(KVG_ENOTSUP, "%s is not served yet: begin and post each step", call);
 }
 
 KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStream stream)
