@@ -206,7 +206,7 @@ static KvgStatus create_grid(const ReplayOptions *options, ReplayLaunch *launch,
     return status;
 }
 
-static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, KvgGrid *grid, KvgPlacement **placement)
+static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, const ReplayDevice *device, KvgGrid *grid, KvgPlacement **placement)
 {
     KvgPlaceOptions want = KVG_PLACE_OPTIONS_INIT;
     want.format_k = options->format_k;
@@ -216,6 +216,7 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, K
     want.spec_columns = options->columns;
     want.with_mtp = options->mtp;
     want.memory_bytes = input->memory;
+    want.device = device->is_cuda ? &device->dev : NULL;
     want.ctx = balanced_rows(input);
     want.prefill_chunk_max = step_rows_max(options);
     static const OptionWord words[] = { { "memory_bytes", "--memory" }, { "max_sequences", "--concurrency" } };
@@ -247,12 +248,13 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     return kvg_command_exit_status(status);
 }
 
-static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, KvgGrid *grid,
+static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, ReplayDevice *device, KvgGrid *grid,
                  KvgPlacement *placement)
 {
     ReplayRun run;
     KvgStatus status = kvg_replay_run_create(options, launch, grid, placement, input->requests, input->count, &run);
     run.formats = input->formats;
+    run.shared.device = device;
     if (status != KVG_OK) {
         return kvg_command_exit_status(status);
     }
@@ -266,10 +268,14 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
 {
     KvgGrid      *grid = NULL;
     KvgPlacement *placement = NULL;
+    ReplayDevice  device;
     int           exit_status;
-    KvgStatus     status = kvg_replay_agree(launch, create_grid(options, launch, input, &grid));
+    KvgStatus     status = kvg_replay_agree(launch, kvg_replay_device_open(options, &input->config, &device));
     if (status == KVG_OK) {
-        status = kvg_replay_agree(launch, place(options, input, grid, &placement));
+        status = kvg_replay_agree(launch, create_grid(options, launch, input, &grid));
+    }
+    if (status == KVG_OK) {
+        status = kvg_replay_agree(launch, place(options, input, &device, grid, &placement));
     }
     /* Memory that was asked for and holds nothing is bad use; a machine that has none is a failure. */
     exit_status = status == KVG_ENOMEM && options->memory != 0 ? KVG_EXIT_USE : kvg_command_exit_status(status);
@@ -277,7 +283,7 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
         if (launch->bootstrap.rank == 0) {
             kvg_replay_print_opening(options, kvg_placement_plan(placement), input->formats, input->memory, input->count);
         }
-        exit_status = serve(options, launch, input, grid, placement);
+        exit_status = serve(options, launch, input, &device, grid, placement);
     }
     kvg_replay_launch_ending(launch);
     if (placement != NULL) {
@@ -286,6 +292,7 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
     if (grid != NULL) {
         kvg_grid_destroy(grid);
     }
+    kvg_replay_device_close(&device);
     return exit_status;
 }
 

@@ -9,6 +9,7 @@
 #ifndef KVG_COMMAND_REPLAY_LANE_H
 #define KVG_COMMAND_REPLAY_LANE_H
 
+#include "launch/command/replay_device.h"
 #include "launch/command/replay_digest.h"
 #include "launch/command/replay_options.h"
 #include "launch/command/replay_schedule.h"
@@ -46,6 +47,7 @@ typedef struct ReplayLane {
 typedef struct ReplayShared {
     const ReplayOptions *options;
     KvgPlacement        *placement;
+    ReplayDevice        *device;
     ReplayLane          *lanes;    /* [lane_count] */
     uint32_t             lane_count;
     const ReplayRequest *requests; /* [queue.count] */

@@ -11,10 +11,10 @@
 /* Counts as the parser reads them, before they are narrowed. */
 typedef struct ReplayCounts {
     uint64_t    tp, pp, concurrency, chunk, spec, columns;
-    const char *layout, *fault;
+    const char *layout, *fault, *device;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 21, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 22, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -36,6 +36,7 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--format-v", OPTION_FORMAT, &options->format_v, "F", "format of V rows", 0, 0, 0 },
         { "--ring", OPTION_SWITCH, &options->ring, "on|off", "windowed layers let old rows go", 0, 0, 0 },
         { "--layout", OPTION_TEXT, &counts->layout, "pool|flat", "chunks of 64 rows, or one plane a sequence (pool)", 0, 0, 0 },
+        { "--device", OPTION_TEXT, &counts->device, "host|cuda|auto", "where the state lives (host); on cuda rows of K, V and latents alone, without --verify", 0, 0, 0 },
         { "--memory", OPTION_BYTES, &options->memory, "BYTES", "for sequence state on each rank; little only delays, less than one request needs is refused", 0, 0, 0 },
         { "--verify", OPTION_FLAG, &options->verify, NULL, "compare sampled rows with a fresh encode", 0, 0, 0 },
         { "--json", OPTION_FLAG, &options->json, NULL, "the last line is the summary as one object", 0, 0, 0 },
@@ -57,6 +58,19 @@ static KvgStatus parse_layout(const char *word, KvLayout *layout)
     return KVG_OK;
 }
 
+static KvgStatus parse_device(const char *word, ReplayDeviceKind *device)
+{
+    static const char *const words[] = { "host", "cuda", "auto" };
+
+    for (int i = 0; i < 3; i++) {
+        if (word == NULL || strcmp(word, words[i]) == 0) {
+            *device = (ReplayDeviceKind)i;
+            return KVG_OK;
+        }
+    }
+    return kvg_fail(KVG_EINVAL, "--device \"%s\" is unknown: give host, cuda or auto", word);
+}
+
 static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
 {
     options->tp = (uint32_t)counts->tp;
@@ -66,6 +80,7 @@ static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
     options->spec = (uint32_t)counts->spec;
     options->columns = counts->columns != 0 ? (uint32_t)counts->columns : options->spec > 1 ? options->spec + 1 : 2;
     KVG_TRY(parse_layout(counts->layout, &options->layout));
+    KVG_TRY(parse_device(counts->device, &options->device));
     if (counts->fault != NULL) {
         KVG_TRY(kvg_replay_fault_parse(counts->fault, &options->fault));
         if (options->fault.rank >= counts->tp * counts->pp) {

@@ -8,6 +8,8 @@
 
 #include "launch/command/replay_fault.h"
 
+typedef enum ReplayDeviceKind { REPLAY_DEVICE_HOST = 0, REPLAY_DEVICE_CUDA, REPLAY_DEVICE_AUTO } ReplayDeviceKind;
+
 typedef struct ReplayOptions {
     const char *model, *trace; /* paths; the argument vector's */
     uint32_t    tp, pp;
@@ -21,6 +23,7 @@ typedef struct ReplayOptions {
     KvFormat    format_k, format_v; /* KVG_POLICY: not asked for */
     int         ring;          /* -1: as the environment says, 0, 1 */
     KvLayout    layout;
+    ReplayDeviceKind device;   /* AUTO: a GPU if one can be used for this run, else the host */
     uint64_t    memory;        /* bytes a rank; 0: chosen */
     int         mtp;           /* MTP blocks on the last stage, written and committed with the trunk */
     int         verify, json, help;

@@ -54,23 +54,25 @@ static ReplaySpan span_of(const ReplaySeat *at)
                          at->turn.replay + at->turn.accepted };
 }
 
-static void make_plane(const ReplayShared *shared, const ReplayLane *lane, const ReplayLayer *layer, uint32_t plane, float *target)
+/* Makes the step's rows of a plane and lends them to the device, as number `which` of the two that a layer has. */
+static KvgStatus make_plane(const ReplayShared *shared, const ReplayLane *lane, const ReplayLayer *layer, uint32_t plane, int which,
+                            const void **lent)
 {
+    float *made = which == 0 ? shared->k : shared->v, *target = made;
     const ReplayShape shape = kvg_replay_shape(layer, plane);
     for (uint32_t seat = 0; seat < lane->count; seat++) {
         ReplaySpan span = span_of(&lane->seats[seat]);
         kvg_replay_make_rows(&shared->maker, layer, plane, &span, target);
         target += (size_t)span.rows * shape.heads * shape.dim;
     }
+    return kvg_replay_device_lend(shared->device, which, made, (size_t)(target - made) * sizeof *made, lent);
 }
 
 static KvgStatus write_kv(const ReplayShared *shared, const ReplayLane *lane, const ReplayLayer *layer)
 {
     KvgRows rows = KVG_ROWS_INIT;
-    make_plane(shared, lane, layer, KVG_PLANE_K, shared->k);
-    make_plane(shared, lane, layer, KVG_PLANE_V, shared->v);
-    rows.k = shared->k;
-    rows.v = shared->v;
+    KVG_TRY(make_plane(shared, lane, layer, KVG_PLANE_K, 0, &rows.k));
+    KVG_TRY(make_plane(shared, lane, layer, KVG_PLANE_V, 1, &rows.v));
     return kvg_write_kv(lane->batch, layer->il, &rows, NULL);
 }
 
@@ -85,11 +87,9 @@ static void pool_key(void *user, uint32_t il, uint64_t pool_index, const float *
 static KvgStatus write_latent(const ReplayShared *shared, const ReplayLane *lane, const ReplayLayer *layer)
 {
     KvgLatentRows rows = KVG_LATENT_ROWS_INIT;
-    make_plane(shared, lane, layer, KVG_PLANE_LATENT, shared->k);
-    rows.latent = shared->k;
+    KVG_TRY(make_plane(shared, lane, layer, KVG_PLANE_LATENT, 0, &rows.latent));
     if (layer->latent->index_kind != KVG_INDEX_NONE) {
-        make_plane(shared, lane, layer, kvg_replay_index_plane(layer->latent), shared->v);
-        rows.index = shared->v;
+        KVG_TRY(make_plane(shared, lane, layer, kvg_replay_index_plane(layer->latent), 1, &rows.index));
         rows.key = pool_key;
         rows.user = (void *)(uintptr_t)layer->latent; /* read only */
     }

@@ -250,6 +250,7 @@ use)
   refused 2 "absent.csv" 2 --tp 2 --trace "$scratch/absent.csv"
   refused 2 "1, 2, 4" 3 --tp 3
   refused 2 "head" 1 --model "$models/stories15m.json"
+  refused 2 "host, cuda or auto" 1 --device gpu
   refused 2 "--columns" 1 --columns 1
   refused 2 "slots" 1 --model "$models/jamba-v0.1.json" --memory 4MB
   refused 2 "compress_ratios" 1 --model "$models/deepseek-v4-flash.json"

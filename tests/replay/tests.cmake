@@ -18,7 +18,7 @@ kvg_add_replay_test(test_replay_digest replay_digest.c)
 kvg_add_replay_test(test_replay_memory replay_memory.c)
 kvg_add_replay_test(test_replay_mpi replay_mpi.c)
 kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_digest.c replay_mpi.c replay_planes.c
-  replay_recurrent.c replay_write.c replay_generator.c replay_schedule.c replay_verify.c replay_fault.c plan_words.c)
+  replay_recurrent.c replay_write.c replay_device.c replay_generator.c replay_schedule.c replay_verify.c replay_fault.c plan_words.c)
 
 # Each list of runs must end in one digest; RUN_SERIAL since the ranks of a run take turns on few cores.
 foreach(set grids shapes kinds memory faults use)
@@ -27,3 +27,7 @@ foreach(set grids shapes kinds memory faults use)
             "$<$<BOOL:${MPI_C_FOUND}>:${MPIEXEC_EXECUTABLE}>")
   set_tests_properties(replay_${set} PROPERTIES TIMEOUT 300 LABELS replay RUN_SERIAL ON SKIP_RETURN_CODE 77)
 endforeach()
+
+add_test(NAME replay_gpu COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/replay/gpu.sh $<TARGET_FILE:kvgrid_command> ${KVG_TEST_DATA}
+  "$<$<BOOL:${MPI_C_FOUND}>:${MPIEXEC_EXECUTABLE}>")
+set_tests_properties(replay_gpu PROPERTIES TIMEOUT 300 LABELS "replay;gpu" RUN_SERIAL ON SKIP_RETURN_CODE 77)
