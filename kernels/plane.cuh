@@ -525,8 +525,9 @@ __device__ __forceinline__ KvSpan kvg_quad_join(KvSpan span, uint32_t mask)
     return span;
 }
 
-/* The first element of the block that equals `value` or -value; somebody has one. */
-static __device__ __noinline__ float kvg_quad_first(const float (&x)[8], float value, uint32_t mask)
+/* The first element of the block that equals `value` or -value; somebody has one. Inline: were it called, x would have an address, and every
+ * block's elements would be written to local memory on the chance. */
+__device__ __forceinline__ float kvg_quad_first(const float (&x)[8], float value, uint32_t mask)
 {
     int   at = 99, lane = threadIdx.x & 3;
     float found = 0.0f;
