@@ -145,6 +145,20 @@ START_TEST(test_large_random_data_of_every_pattern)
 }
 END_TEST
 
+START_TEST(test_many_rows_of_heads_that_share_tiles_or_do_not)
+{
+    static const struct { uint32_t rows, heads, dim; } shapes[] = {
+        {4096, 1, 128}, {1030, 8, 128}, {300, 12, 128}, {70, 5, 64}, {33, 7, 512}, {1, 8, 128}, {1, 16, 128}, {9, 40, 32}, {2100, 1, 576}};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        Run run = {.type = types[_i / FORMATS], .format = formats[_i % FORMATS], .rows = shapes[i].rows, .heads = shapes[i].heads, .dim = shapes[i].dim,
+                   .kind = 4, .seed = 90 + i};
+        if (is_brief() && run.rows > 1024) run.rows = 260;
+        check_run(&run);
+    }
+}
+END_TEST
+
 /* ---- batches through chunk tables */
 
 enum { SLOTS = 9, CHUNKS = 40, STRIDE = 8, HEADS = 3, PLACES = 11 };
@@ -400,6 +414,7 @@ static void add(TCase *tcase)
     tcase_add_loop_test(tcase, test_widths_around_lanes_blocks_and_tiles, 0, FORMATS);
     tcase_add_loop_test(tcase, test_rows_with_gaps_and_elements_of_any_alignment, 0, FORMATS);
     tcase_add_loop_test(tcase, test_large_random_data_of_every_pattern, 0, TYPES * FORMATS);
+    tcase_add_loop_test(tcase, test_many_rows_of_heads_that_share_tiles_or_do_not, 0, TYPES * FORMATS);
     tcase_add_loop_test(tcase, test_a_batch_goes_through_tables_in_one_launch_and_skips_empty_places, 0, TYPES);
     tcase_add_test(tcase, test_a_captured_launch_follows_slots_lengths_and_tables_that_change_between_replays);
     tcase_add_test(tcase, test_decoding_a_batch_to_bf16_rounds_the_hosts_values);
