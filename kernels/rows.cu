@@ -7,8 +7,8 @@
  * Launch: one block a tile: consecutive rows of some heads of one plane of one place, cut at multiples of the tile, so within a chunk.
  *   x  tile * groups + group of heads     y  place     z  plane
  * A tile of the encoder takes as many heads as make 2 KiB of a row, so that reads are long, and 16 KiB in all, on their way at once to shared
- * memory; then a lane takes 8 neighbouring elements at a time, four lanes a block of 32. The loop's body stands once: it must fit the instruction
- * caches. The decoder's tiles are one head of up to 64 rows. Blocks have 34, 24 or 18 bytes, so their bytes are laid side by side in shared
+ * memory; then a lane takes a block of 32 elements at a time, or 8 of a plain format. A tile so small that each lane has but 8 elements goes
+ * straight to registers, four lanes a block. The loop's body stands once: it must fit the instruction caches. The decoder's tiles are one head of up to 64 rows. Blocks have 34, 24 or 18 bytes, so their bytes are laid side by side in shared
  * memory, head by head, and leave it in the widest stores that their address allows. Plain formats go straight from registers. */
 #include <cuda_runtime_api.h>
 
@@ -330,14 +330,22 @@ template <int TYPE, int SOURCE> __device__ __forceinline__ Raw<TYPE> load_unit(c
     return SOURCE == SOURCE_ANY ? gather_eight<TYPE>(from) : load_eight<TYPE>(from);
 }
 
-template <int TYPE> __device__ __forceinline__ void fetch_unit(uint8_t *to, const uint8_t *from)
+/* Where a piece of 16 bytes stands. BLOCKS: a lane will read a whole block, so pieces are shuffled lest lanes meet in the same banks. */
+template <int TYPE, bool BLOCKS> __device__ __forceinline__ uint32_t piece_at(uint32_t piece)
 {
-    copy_async(to, from);
-    if constexpr (TYPE == KVG_F32) copy_async(to + 16, from + 16);
+    return 16 * (BLOCKS ? piece ^ (piece >> 3 & (TYPE == KVG_F32 ? 7 : 3)) : piece);
 }
 
-/* Each lane fetches what it will read itself: a wait is enough, without a barrier. */
-template <int TYPE> __device__ __forceinline__ void fetch_elements(const KvBatchPlane &plane, const PlaneShape &shape, const Tile &tile, uint8_t *elements)
+template <int TYPE, bool BLOCKS> __device__ __forceinline__ void fetch_unit(uint8_t *elements, uint32_t unit, const uint8_t *from)
+{
+    constexpr uint32_t PIECES = TYPE == KVG_F32 ? 2 : 1;
+#pragma unroll
+    for (uint32_t i = 0; i < PIECES; i++) copy_async(elements + piece_at<TYPE, BLOCKS>(unit * PIECES + i), from + 16 * i);
+}
+
+/* Without BLOCKS each lane fetches what it will read itself: a wait is enough, without a barrier. */
+template <int TYPE, bool BLOCKS>
+__device__ __forceinline__ void fetch_elements(const KvBatchPlane &plane, const PlaneShape &shape, const Tile &tile, uint8_t *elements)
 {
     constexpr uint32_t UNIT = TYPE == KVG_F32 ? 32 : 16;
     const uint32_t     units = tile.rows * shape.row_units;
@@ -348,13 +356,41 @@ template <int TYPE> __device__ __forceinline__ void fetch_elements(const KvBatch
 
     if (step != 0) {
 #pragma unroll 4
-        for (uint32_t unit = threadIdx.x; unit < units; unit += blockDim.x, from += step) fetch_unit<TYPE>(elements + unit * UNIT, from);
+        for (uint32_t unit = threadIdx.x; unit < units; unit += blockDim.x, from += step) fetch_unit<TYPE, BLOCKS>(elements, unit, from);
         return;
     }
 #pragma unroll 1
     for (uint32_t unit = threadIdx.x; unit < units; unit += blockDim.x) {
         const Place place = place_of(shape, unit);
-        fetch_unit<TYPE>(elements + unit * UNIT, tile.elements + place.row * tile.pitch + place.head * head_pitch + place.within * UNIT);
+        fetch_unit<TYPE, BLOCKS>(elements, unit, tile.elements + place.row * tile.pitch + place.head * head_pitch + place.within * UNIT);
+    }
+}
+
+/* Many blocks: a lane takes one by itself, which spares shuffles and three of four scales. */
+template <int TYPE, int FORMAT>
+__device__ __forceinline__ void encode_blocks(const PlaneShape &shape, uint32_t rows, uint32_t row_bytes, const uint8_t *elements, uint8_t *stage,
+                                              KvLaneCounts &counts)
+{
+    constexpr uint32_t PIECES = TYPE == KVG_F32 ? 2 : 1; /* of 8 elements */
+    const uint32_t     blocks = rows * shape.row_units / 4;
+
+#pragma unroll 1
+    for (uint32_t block = threadIdx.x; block < blocks; block += blockDim.x) {
+        const Place at = place_of(shape, 4 * block);
+        float       x[32];
+
+#pragma unroll
+        for (uint32_t part = 0; part < 4; part++) {
+            Raw<TYPE> raw;
+            float     eight[8];
+
+#pragma unroll
+            for (uint32_t i = 0; i < PIECES; i++) raw.words[i] = *(const uint4 *)(elements + piece_at<TYPE, true>((4 * block + part) * PIECES + i));
+            widen<TYPE>(raw, eight);
+#pragma unroll
+            for (int i = 0; i < 8; i++) x[8 * part + i] = eight[i];
+        }
+        kvg_encode_block<FORMAT>(x, stage + (at.head * rows + at.row) * row_bytes + at.within / 4 * kvg_block_bytes<FORMAT>(), counts);
     }
 }
 
@@ -371,6 +407,7 @@ __device__ __forceinline__ void encode_tile(const RowsLaunch &launch, const KvBa
                                             uint8_t *stage)
 {
     constexpr uint32_t UNIT = TYPE == KVG_F32 ? 32 : 16; /* bytes of 8 elements */
+    constexpr bool     BY_BLOCKS = SOURCE == SOURCE_SHARED && kvg_is_block<FORMAT>();
     const PlaneShape   shape = launch.shape[blockIdx.z];
     const uint32_t     units = tile.rows * shape.row_units, row_bytes = (uint32_t)plane.to.plane.head_bytes;
     uint8_t           *elements = stage + launch.stage;
@@ -381,14 +418,18 @@ __device__ __forceinline__ void encode_tile(const RowsLaunch &launch, const KvBa
     Target             target;
 
     if constexpr (SOURCE == SOURCE_SHARED) {
-        fetch_elements<TYPE>(plane, shape, tile, elements);
+        fetch_elements<TYPE, kvg_is_block<FORMAT>()>(plane, shape, tile, elements);
     } else if (threadIdx.x < units) {
         raw = load_unit<TYPE, SOURCE>(plane, tile, at);
     }
     if constexpr (!kvg_is_block<FORMAT>()) target = target_of(plane.to, tile, slot, row, entry);
     if constexpr (SOURCE == SOURCE_SHARED) wait_async();
+    if constexpr (BY_BLOCKS) {
+        __syncthreads();
+        encode_blocks<TYPE, FORMAT>(shape, tile.rows, row_bytes, elements, stage, counts);
+    }
 #pragma unroll 1
-    for (uint32_t unit = threadIdx.x; (unit & ~31u) < units; unit += blockDim.x) { /* whole warps; lanes past the end encode zeros */
+    for (uint32_t unit = threadIdx.x; !BY_BLOCKS && (unit & ~31u) < units; unit += blockDim.x) { /* whole warps; lanes past the end encode zeros */
         const Place next = next_place(shape, at, unit + blockDim.x);
         float       x[8];
 
