@@ -188,6 +188,9 @@ static void free_input(ReplayInput *input)
 
 /* ---- grid and placement */
 
+/* A GPU's memory comes in grains of 2 MiB a plane: what is chosen by the requests' rows alone would be too little. */
+#define CUDA_MEMORY_LEAST ((uint64_t)4 << 30)
+
 static KvgStatus create_grid(const ReplayOptions *options, ReplayLaunch *launch, const ReplayInput *input, KvgGrid **grid)
 {
     KvgGridOptions want = KVG_GRID_OPTIONS_INIT;
@@ -216,6 +219,9 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, c
     want.spec_columns = options->columns;
     want.with_mtp = options->mtp;
     want.memory_bytes = input->memory;
+    if (device->is_cuda && options->memory == 0 && input->memory < CUDA_MEMORY_LEAST) {
+        want.memory_bytes = CUDA_MEMORY_LEAST;
+    }
     want.device = device->is_cuda ? &device->dev : NULL;
     want.ctx = balanced_rows(input);
     want.prefill_chunk_max = step_rows_max(options);
