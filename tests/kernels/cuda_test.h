@@ -120,6 +120,8 @@ static inline int cuda_suite(const char *name, void (*add)(TCase *))
 #ifdef KVG_TEST_CUDA
     char why[512];
 
+    /* Ranks of one process wait in kernels for each other's: the first launch of a kernel may not wait for them to load it. */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (kvg_cuda_probe(why, sizeof why) == 0) {
         printf("skipped: %s\n", why);
         return 77;
