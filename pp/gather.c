@@ -7,15 +7,6 @@
 /* A lost rank's last message may still be on its way: the connection that reports the loss is another one. */
 #define GATHER_GRACE_NS (50u * 1000u * 1000u)
 
-static uint32_t what_hash(const char *what)
-{
-    uint64_t hash = 0;
-    for (const char *c = what; *c != '\0'; c++) {
-        hash = kvg_mix64(hash + (uint8_t)*c);
-    }
-    return (uint32_t)hash;
-}
-
 static KvgStatus make_wire(KvGather *gather, const void *body, size_t bytes)
 {
     KvMessageHeader header = { KVG_MESSAGE_MAGIC, gather->epoch, gather->tag, gather->kind, gather->what };
@@ -74,7 +65,7 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
     gather->receiver = receiver;
     gather->ahead = -1;
     gather->tag = tag;
-    gather->what = what_hash(what);
+    gather->what = (uint32_t)kvg_name_hash(what);
     gather->epoch = grid->epoch;
     gather->started_ns = kvg_grid_now(grid);
     KVG_TRY_GOTO(kvg_calloc(ranks, 1, "a gather", &members), err_free);

@@ -328,9 +328,5 @@ KvgStatus kvg_grid_progress(KvgGrid *grid)
 
 void kvg_grid_posted(KvgGrid *grid, const char *call, uint64_t id, uint64_t value, KvgStatus result)
 {
-    uint64_t name = 0;
-    for (const char *c = call; *c != '\0'; c++) {
-        name = name * 131 + (uint8_t)*c;
-    }
-    grid->running = kvg_mix64(grid->running ^ kvg_mix_term(name, id, (uint64_t)result, value));
+    grid->running = kvg_mix64(grid->running ^ kvg_mix_term(kvg_name_hash(call), id, (uint64_t)result, value));
 }

@@ -149,6 +149,15 @@ KvgStatus kvg_grid_usable(const KvgGrid *grid);
 KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int       kvg_grid_is_lost(const KvgGrid *grid, int rank);
 static inline uint64_t kvg_grid_now(const KvgGrid *grid) { return grid->comm.ops->now_ns(grid->comm.self); }
+/* A call's name as a number: for digests, and to tell operations apart. */
+static inline uint64_t kvg_name_hash(const char *name)
+{
+    uint64_t hash = 0;
+    for (const char *c = name; *c != '\0'; c++) {
+        hash = kvg_mix64(hash + (uint8_t)*c);
+    }
+    return hash;
+}
 /* Mixes one posted call into the running digest. */
 void kvg_grid_posted(KvgGrid *grid, const char *call, uint64_t id, uint64_t value, KvgStatus result);
 

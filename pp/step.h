@@ -123,7 +123,7 @@ typedef enum KvgOutcomeKind {
 } KvgOutcomeKind;
 
 typedef struct KvgOutcome {
-    size_t          size;     /* set by the caller to sizeof(KvgOutcome) */
+    size_t          size;     /* sizeof(KvgOutcome) as the library was built: set by it */
     uint64_t        step;
     KvgOutcomeKind  kind;
     KvgStatus       status;   /* KVG_OK, EREFUSED, ELAYOUT, EINVAL, ETAINTED */

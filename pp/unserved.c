@@ -1,13 +1,5 @@
-/* Named, known, and not served yet: each answers ENOTSUP and says what to do instead. And the version. */
+/* Named, known, and not served yet: each answers ENOTSUP and says what to do instead. */
 #include "pp/internal.h"
-
-const char *kvg_version(int *major, int *minor, int *patch)
-{
-    if (major != NULL) *major = KVG_VERSION_MAJOR;
-    if (minor != NULL) *minor = KVG_VERSION_MINOR;
-    if (patch != NULL) *patch = KVG_VERSION_PATCH;
-    return KVG_VERSION;
-}
 
 KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *bootstrap, const int *survivors, int survivor_count)
 {

@@ -57,17 +57,24 @@ START_TEST(test_a_short_step_of_a_sequence_that_owes_is_refused_everywhere)
     open_run(&run, qwen3_next, 2, 2, KVG_LAYOUT_POOL, 2, -1, 0);
     ck_assert_int_eq(run_step(&run, (uint32_t[]){ 10 }, 1, 6, -1), KVG_OK);
     ck_assert_uint_eq(run.replay, 6);
+    KvgSetup *digests[TEST_RANKS_MAX] = { NULL };
+    KvDigest  digest[TEST_RANKS_MAX];
+    KvgStatus each[TEST_RANKS_MAX];
+    for (int r = 0; r < run.g.ranks; r++) ck_assert_int_eq(kvg_sequence_digest_start(run.s[r][0], &digest[r], &digests[r]), KVG_OK);
+    ck_assert_int_eq(grid_finish(&run.g, digests, each), KVG_EBUSY);
     for (int r = 0; r < run.g.ranks; r++) {
         KvgStep     *step;
         KvgCommit    commit = KVG_COMMIT_INIT;
         KvgSnapshot *snapshot = NULL;
         KvgSequence *fork = NULL;
-        KvLeaf       leaf;
-        size_t       count;
+        size_t       count = 0;
+        ck_assert_int_eq(each[r], KVG_EBUSY); /* also where no recurrent layer stands */
+        ck_assert_int_eq(kvg_sequence_leaves(run.s[r][0], NULL, 0, &count), KVG_OK);
+        KvLeaf *leaves = calloc(count, sizeof *leaves);
+        ck_assert_int_eq(kvg_sequence_leaves(run.s[r][0], leaves, count, &count), KVG_EBUSY);
+        free(leaves);
         ck_assert_int_eq(kvg_sequence_snapshot(run.s[r][0], &snapshot), KVG_EBUSY);
         ck_assert_int_eq(kvg_sequence_fork(run.s[r][0], 6, 7, &fork), KVG_EBUSY);
-        (void)leaf;
-        (void)count;
         ck_assert_int_eq(kvg_step_begin(run.g.batch[r], (uint32_t[]){ 5, 0 }, &step), KVG_OK);
         ck_assert_int_eq(kvg_step_refusal(step, 0), KVG_EINVAL);
         commit.accept_all = 1;

@@ -179,8 +179,6 @@ static inline KvgStatus run_step(Run *run, const uint32_t *passes, uint32_t coun
 {
     KvgStep   *steps[TEST_RANKS_MAX];
     KvgOutcome outcomes[TEST_RANKS_MAX] = {0};
-    uint32_t   total = 0;
-    for (uint32_t p = 0; p < count; p++) total += passes[p];
     salt_from = run->rows + accept;
     for (int r = 0; r < run->g.ranks; r++) {
         Rank      rank = { &run->g, r, run->s[r], 0x5a5a };
@@ -205,7 +203,6 @@ static inline KvgStatus run_step(Run *run, const uint32_t *passes, uint32_t coun
     }
     run->rows += status == KVG_OK ? accept : 0;
     run->replay = outcomes[0].replay[0];
-    (void)total;
     return status;
 }
 
