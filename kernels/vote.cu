@@ -9,8 +9,10 @@
  *   5 poll units, record by record into shared memory     6 barrier     7 decide, outcome word, publish */
 #include <cuda_runtime_api.h>
 
+#include <kvgrid/kvgrid_vote.h>
+
 #include "kernels/cuda_internal.h"
-#include "kernels/vote_entry.h"
+#include "runtime/dev/device_vote_entry.h"
 
 namespace {
 
@@ -218,6 +220,11 @@ __device__ Missed await(const Board &board, const KvVoteWords &words, uint32_t *
 
 /* ---- 7 */
 
+__device__ void stage_nothing(const KvVoteArrays &arrays)
+{
+    for (uint32_t e = threadIdx.x; arrays.rows != nullptr && e < arrays.entries; e += blockDim.x) arrays.rows[e] = 0;
+}
+
 /* Whoever gave up saw a unit missing: the lowest rank of all is named. */
 __device__ __noinline__ void give_up(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, Missed missed, Shared &shared)
 {
@@ -228,32 +235,48 @@ __device__ __noinline__ void give_up(const Board &board, const KvVoteArrays &arr
         atomicMax(&shared.stopped, missed.why - 1);
     }
     __syncthreads();
+    stage_nothing(arrays);
     if (threadIdx.x == 0) {
         arrays.words->stop = KVG_VOTE_STOP_OUTCOME;
+        arrays.words->posted = words.step;
         store_host(arrays.outcome, kvg_vote_word_missing(words.step, shared.stopped != 0, shared.missing));
     }
 }
 
 __device__ void publish(const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, const uint16_t *stored)
 {
+    int owes = 0;
+
+    for (uint32_t e = threadIdx.x; e < words.count; e += blockDim.x) {
+        const KvVoteEntry entry = e == threadIdx.x ? mine : kvg_vote_entry(&arrays, e);
+        owes |= kvg_vote_publish_entry(&arrays, e, &entry, stored[e], kvg_vote_next_rows(&arrays, words.step, words.last, e));
+    }
+    if (arrays.columns != 0) owes = __syncthreads_or(owes);
+    const uint32_t stop = kvg_vote_stop_after(words.step, words.last, owes);
+    for (uint32_t e = threadIdx.x; arrays.rows != nullptr && e < arrays.entries; e += blockDim.x) {
+        const bool writes = stop == KVG_VOTE_RUNS && e < words.count && (arrays.slots == nullptr || arrays.slots[e] >= 0);
+        arrays.rows[e] = writes ? kvg_vote_next_rows(&arrays, words.step, words.last, e) : 0;
+    }
     if (threadIdx.x == 0) {
         arrays.words->step = words.step + words.advance;
         arrays.words->decided = words.step;
-    }
-    for (uint32_t e = threadIdx.x; e < words.count; e += blockDim.x) {
-        const KvVoteEntry entry = e == threadIdx.x ? mine : kvg_vote_entry(&arrays, e);
-        if (kvg_vote_publish_entry(&arrays, e, &entry, stored[e])) arrays.words->stop = KVG_VOTE_STOP_REPLAY;
+        arrays.words->ahead = 0;
+        if (stop != KVG_VOTE_RUNS) arrays.words->stop = stop;
     }
 }
 
-/* Every thread for itself: no further barrier. */
+/* Every thread for itself: no barrier but that of a publish that looks for what stayed behind. */
 __device__ void decide(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, const Shared &shared)
 {
     const KvVoteOutcome outcome = kvg_vote_decide_inline(shared.record, board.is.ranks, board.is.tp);
     uint32_t            passed = 0;
 
-    if (threadIdx.x == 0) store_host(arrays.outcome, kvg_vote_word_decided(words.step, outcome));
+    if (threadIdx.x == 0) {
+        store_host(arrays.outcome, kvg_vote_word_decided(words.step, outcome));
+        arrays.words->posted = 0;
+    }
     if (outcome.kind != KVG_VOTE_PUBLISH) {
+        stage_nothing(arrays);
         if (threadIdx.x == 0) arrays.words->stop = KVG_VOTE_STOP_OUTCOME;
         return;
     }
@@ -267,11 +290,12 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) vote_kernel(const __grid_const
     extern __shared__ __align__(16) uint32_t records[]; /* [ranks][record_words] if it decides, then the own one if it posts */
     __shared__ Shared shared;
     uint32_t         *own = records + (DECIDE ? board.is.ranks * board.record_words : 0);
-    const KvVoteWords words = *arrays.words;
+    KvVoteWords       words = *arrays.words;
     KvVoteEntry       mine = {-1, 0, 0, 0, 0, 0};
 
     if (threadIdx.x < arrays.entries) mine = kvg_vote_entry(&arrays, threadIdx.x);
-    if (words.stop != 0) return;
+    if (words.stop != 0 || (!POST && words.posted == 0)) return;
+    if (!POST) words.step = words.posted;
     if (DECIDE && threadIdx.x < board.is.ranks) shared.record[threadIdx.x] = KVG_VOTE_RECORD_AT(records + threadIdx.x * board.record_words);
     if (POST) {
         if (threadIdx.x == blockDim.x - 1) form_header(board, words, reinterpret_cast<KvVoteRecord *>(own));
@@ -282,6 +306,7 @@ __global__ void __launch_bounds__(WARPS_MAX * 32) vote_kernel(const __grid_const
         const bool bad = __syncthreads_or(form_entries(arrays, words, mine, reinterpret_cast<KvVoteRecord *>(own), shared));
         send(board, words, shared, own, bad);
     }
+    if (POST && !DECIDE && threadIdx.x == 0) arrays.words->posted = words.step;
     if (DECIDE) {
         const Missed missed = await(board, words, records);
         if (__syncthreads_or(missed.why != 0)) give_up(board, arrays, words, missed, shared);

@@ -14,6 +14,7 @@
 #include <kvgrid/index_ring.h>
 #include <kvgrid/transaction.h>
 #include <kvgrid/vote.h>
+#include <kvgrid/device_vote.h>
 #include <kvgrid/head_shard.h>
 #include <kvgrid/shape.h>
 #include <kvgrid/resident.h>

@@ -116,10 +116,12 @@ static void make_arrays(Batch *batch)
 {
     const uint32_t n = batch->sequences;
     int32_t       *slots = (int32_t *)calloc(n, sizeof *slots);
-    KvVoteWords    words = {1, 0, 0, 1, 77, 5, 9, 3, n, 0, 1};
+    KvVoteWords    words = {};
     uint64_t       one = 1, *outcome = nullptr;
     uint32_t       record[(64 + 2 * 256) / 4 + 8] = {7};
 
+    words.step = words.advance = words.accepts = 1;
+    words.running = 77, words.layout = 5, words.user = 9, words.epoch = 3, words.count = n;
     for (uint32_t e = 0; e < n; e++) slots[e] = (int32_t)((e * 37u + 5u) % n); /* n is a power of two */
     KvVoteArrays *a = &batch->arrays;
     a->words = upload(&words, 1);

@@ -39,8 +39,7 @@ foreach(source IN LISTS kvg_cuda_tests)
   endif()
 endforeach()
 
-# The vote's host twins need no GPU; between two ranks on two GPUs it needs MPI, CUDA and NCCL.
-target_sources(test_vote_ref PRIVATE ${PROJECT_SOURCE_DIR}/kernels/vote_ref.c)
+# The vote between two ranks on two GPUs needs MPI, CUDA and NCCL.
 if(TARGET kvgrid_nccl AND TARGET kvgrid_mpi)
   kvg_add_program(gpu_vote ${CMAKE_CURRENT_LIST_DIR}/gpu_vote.c)
   kvg_use_cuda(gpu_vote)

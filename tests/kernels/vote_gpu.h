@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include <kvgrid/kvgrid_vote.h>
+
 #include "tests/kernels/vote_scene.h"
 
 enum { GPU_LANES_MAX = 2, GPU_GRAPH_STEPS = 50 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <kvgrid/kvgrid_vote.h>
+#include <kvgrid/device_vote.h>
 
 #include "runtime/base/mix.h"
 
@@ -24,7 +24,7 @@ typedef struct Scene {
 
 /* What differs from step to step, laid out as in the arena. */
 typedef struct SceneParts {
-    size_t words, slots, ids, generations, accepted, next_rows, taken, len, len_staged, read, write, each, base_row, outcome, bytes;
+    size_t words, slots, ids, generations, accepted, next_rows, taken, rows, first_row, len, len_staged, read, write, each, base_row, outcome, bytes;
 } SceneParts;
 
 static inline uint32_t scene_store_slots(const Scene *scene)
@@ -44,7 +44,9 @@ static inline SceneParts scene_parts(const Scene *scene)
     at.accepted = at.slots + 4 * e;
     at.next_rows = at.accepted + 4 * e;
     at.taken = at.next_rows + 4 * e;
-    at.len = at.taken + 4 * e;
+    at.rows = at.taken + 4 * e;
+    at.first_row = at.rows + 4 * e;
+    at.len = at.first_row + 4 * e;
     at.len_staged = at.len + 4 * s;
     at.read = at.len_staged + 4 * s;
     at.write = at.read + 4 * s;
@@ -67,6 +69,8 @@ static inline KvVoteArrays scene_arrays(const Scene *scene, uint8_t *arena)
     arrays.accepted = (const uint32_t *)(arena + at.accepted);
     arrays.next_rows = (const uint32_t *)(arena + at.next_rows);
     arrays.taken = (uint32_t *)(arena + at.taken);
+    arrays.rows = (uint32_t *)(arena + at.rows);
+    arrays.first_row = (uint32_t *)(arena + at.first_row);
     arrays.len = (uint32_t *)(arena + at.len);
     arrays.len_staged = (uint32_t *)(arena + at.len_staged);
     arrays.read = (int32_t *)(arena + at.read);
@@ -163,6 +167,7 @@ static inline void scene_acknowledge(uint8_t *arena)
 
     if (words->stop == KVG_VOTE_STOP_OUTCOME) words->step += words->advance;
     words->stop = 0;
+    words->posted = 0;
 }
 
 /* ---- all ranks in host memory */

@@ -2,8 +2,8 @@
 #include <check.h>
 #include <jansson.h>
 
-#include "kernels/vote_entry.h"
 #include "runtime/base/memory.h"
+#include "runtime/dev/device_vote_entry.h"
 #include "runtime/rules/columns.h"
 #include "runtime/rules/ring_inline.h"
 #include "tests/kernels/vote_scene.h"
@@ -305,6 +305,7 @@ START_TEST(test_a_missing_record_is_in_doubt_by_rank_and_an_older_epoch_is_missi
             }
             KvVoteBoard  board = fleet_board(&fleet, 1);
             KvVoteArrays arrays = scene_arrays(&scene, fleet.arena[1]);
+            arrays.words->posted = 1; /* rank 1's own record can be the one that is missing */
             ck_assert_int_eq(kvg_vote_decide_ref(&board, &arrays), KVG_OK);
             KvVoteWord word = kvg_vote_word(*arrays.outcome, 1);
             ck_assert_int_eq(word.kind, KVG_VOTE_WORD_INDOUBT);
@@ -449,6 +450,173 @@ START_TEST(test_an_entry_without_slot_is_in_no_digest_and_moves_nothing)
 }
 END_TEST
 
+/* ---- posted and last; what the next step is to write */
+
+START_TEST(test_a_decide_without_a_post_does_nothing_at_all)
+{
+    const Scene scene = { .ranks = 2, .tp = 1, .entries = 12, .slots = 4, .rows_most = 3, .seed = 24 };
+    Fleet       fleet;
+    uint8_t    *before;
+
+    fleet_open(&fleet, &scene);
+    before = malloc(fleet.arena_bytes);
+    for (uint64_t step = 1; step <= 3; step++) { /* "decide; write; attend; post", from the start */
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            KvVoteArrays arrays = scene_arrays(&scene, fleet.arena[rank]);
+            arrays.rows[3] = 7;
+            memcpy(before, fleet.arena[rank], fleet.arena_bytes);
+            KvVoteBoard board = fleet_board(&fleet, rank);
+            if (step == 1) ck_assert_int_eq(kvg_vote_decide_ref(&board, &arrays), KVG_OK);
+            ck_assert_mem_eq(fleet.arena[rank], before, fleet.arena_bytes);
+        }
+        fleet_post(&fleet, step);
+        for (uint32_t rank = 0; rank < 2; rank++) ck_assert_uint_eq(fleet_words(&fleet, rank)->posted, step);
+        fleet_decide(&fleet);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            ck_assert_uint_eq(fleet_words(&fleet, rank)->posted, 0);
+            ck_assert_uint_eq(fleet_words(&fleet, rank)->step, step + 1);
+        }
+    }
+    free(before);
+    fleet_close(&fleet);
+}
+END_TEST
+
+START_TEST(test_a_step_in_doubt_stays_posted_and_can_be_decided_later)
+{
+    const Scene  scene = { .ranks = 2, .tp = 1, .entries = 5, .slots = 4, .rows_most = 2, .seed = 9 };
+    Fleet        fleet;
+    KvVoteBoard  board[2];
+    KvVoteArrays arrays[2];
+
+    fleet_open(&fleet, &scene);
+    for (uint32_t rank = 0; rank < 2; rank++) board[rank] = fleet_board(&fleet, rank), arrays[rank] = scene_arrays(&scene, fleet.arena[rank]);
+    ck_assert_int_eq(kvg_vote_post_ref(&board[0], &arrays[0]), KVG_OK);
+    ck_assert_int_eq(kvg_vote_decide_ref(&board[0], &arrays[0]), KVG_OK);
+    ck_assert_int_eq(kvg_vote_word(*arrays[0].outcome, 1).kind, KVG_VOTE_WORD_INDOUBT);
+    ck_assert_uint_eq(arrays[0].words->posted, 1);
+    ck_assert_int_eq(kvg_vote_post_ref(&board[1], &arrays[1]), KVG_OK);
+    arrays[0].words->stop = 0;
+    ck_assert_int_eq(kvg_vote_decide_ref(&board[0], &arrays[0]), KVG_OK);
+    ck_assert_int_eq(kvg_vote_word(*arrays[0].outcome, 1).kind, KVG_VOTE_WORD_DECIDED);
+    ck_assert_uint_eq(arrays[0].words->step, 2);
+    ck_assert_uint_eq(arrays[0].words->posted, 0);
+    fleet_close(&fleet);
+}
+END_TEST
+
+START_TEST(test_the_last_step_stages_nothing_more_and_what_follows_does_nothing)
+{
+    const Scene scene = { .ranks = 2, .tp = 1, .entries = 10, .slots = 4, .rows_most = 4, .seed = 21 };
+    Fleet       fleet;
+    uint8_t    *done;
+
+    fleet_open(&fleet, &scene);
+    done = malloc(fleet.arena_bytes);
+    for (uint32_t rank = 0; rank < 2; rank++) ((KvVoteWords *)fleet.arena[rank])->last = 3;
+    for (uint64_t step = 1; step <= 3; step++) {
+        fleet_step(&fleet, step);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            KvVoteArrays a = scene_arrays(&scene, fleet.arena[rank]);
+            ck_assert_uint_eq(a.words->stop, step == 3 ? KVG_VOTE_STOP_DONE : KVG_VOTE_RUNS);
+            ck_assert_uint_eq(a.words->step, step + 1);
+            for (uint32_t e = 0; e < scene.entries; e++) {
+                uint32_t next = step == 3 ? 0 : a.next_rows[e], slot = (uint32_t)a.slots[e];
+                ck_assert_msg(a.rows[e] == next && a.first_row[e] == a.len[slot] && a.len_staged[slot] == a.len[slot] + next,
+                              "step %llu, entry %u: %u rows from %u", (unsigned long long)step, e, a.rows[e], a.first_row[e]);
+            }
+        }
+    }
+    KvVoteWord word = kvg_vote_word(*scene_arrays(&scene, fleet.arena[1]).outcome, 1);
+    ck_assert(word.kind == KVG_VOTE_WORD_DECIDED && word.step == 3 && word.outcome.kind == KVG_VOTE_PUBLISH);
+    memcpy(done, fleet.arena[0], fleet.arena_bytes);
+    for (int again = 0; again < 3; again++) { /* replays launched too often */
+        KvVoteBoard  board = fleet_board(&fleet, 0);
+        KvVoteArrays arrays = scene_arrays(&scene, fleet.arena[0]);
+        ck_assert_int_eq(kvg_vote_post_ref(&board, &arrays), KVG_OK);
+        ck_assert_int_eq(kvg_vote_decide_ref(&board, &arrays), KVG_OK);
+    }
+    ck_assert_mem_eq(fleet.arena[0], done, fleet.arena_bytes);
+    free(done);
+    fleet_close(&fleet);
+}
+END_TEST
+
+/* What the next step is to write, by what stopped it. */
+static void assert_rows_stopped(const Fleet *fleet, const char *why)
+{
+    for (uint32_t rank = 0; rank < fleet->scene.ranks; rank++) {
+        KvVoteArrays a = scene_arrays(&fleet->scene, fleet->arena[rank]);
+        for (uint32_t e = 0; e < fleet->scene.entries; e++) ck_assert_msg(a.rows[e] == 0, "%s: entry %u writes %u rows", why, e, a.rows[e]);
+    }
+}
+
+START_TEST(test_rows_are_0_after_anything_but_a_publish_that_owes_nothing)
+{
+    const Scene scene = { .ranks = 2, .tp = 1, .entries = 40, .slots = 4, .columns = 3, .rows_most = 8, .fault_every = 3, .seed = 22 };
+    uint32_t    seen[4] = { 0 };
+    Fleet       fleet;
+
+    fleet_open(&fleet, &scene);
+    for (uint64_t step = 1; step <= 400; step++) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            for (uint32_t e = 0; e < scene.entries; e++) scene_arrays(&scene, fleet.arena[rank]).rows[e] = 77;
+        }
+        fleet_step(&fleet, step);
+        uint32_t stop = fleet_words(&fleet, 0)->stop;
+        seen[stop]++;
+        if (stop != KVG_VOTE_RUNS) assert_rows_stopped(&fleet, stop == KVG_VOTE_STOP_OUTCOME ? "not published" : "a replay is owed");
+        for (uint32_t rank = 0; rank < 2 && stop == KVG_VOTE_RUNS; rank++) {
+            KvVoteArrays a = scene_arrays(&scene, fleet.arena[rank]);
+            ck_assert_mem_eq(a.rows, a.next_rows, sizeof(uint32_t) * scene.entries);
+        }
+        for (uint32_t rank = 0; rank < 2; rank++) scene_acknowledge(fleet.arena[rank]);
+    }
+    ck_assert_msg(seen[0] > 0 && seen[1] > 0 && seen[2] > 0, "%u ran, %u stopped, %u owed", seen[0], seen[1], seen[2]);
+    fleet_close(&fleet);
+}
+END_TEST
+
+START_TEST(test_rows_in_doubt_and_rows_of_entries_without_slot_are_0)
+{
+    const Scene scene = { .ranks = 2, .tp = 1, .entries = 6, .slots = 4, .rows_most = 3, .seed = 23 };
+    Fleet       fleet;
+
+    fleet_open(&fleet, &scene);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        KvVoteArrays a = scene_arrays(&scene, fleet.arena[rank]);
+        ((int32_t *)(fleet.arena[rank] + scene_parts(&scene).slots))[2] = -1;
+        a.words->count = 5;
+        for (uint32_t e = 0; e < 6; e++) a.rows[e] = a.first_row[e] = 99, ((uint32_t *)(fleet.arena[rank] + scene_parts(&scene).next_rows))[e] = 2;
+        for (uint32_t e = 0; e < 6; e++) ((uint32_t *)(fleet.arena[rank] + scene_parts(&scene).accepted))[e] = 1;
+        a.words->last = 9;
+        KvVoteBoard board = fleet_board(&fleet, rank);
+        ck_assert_int_eq(kvg_vote_post_ref(&board, &a), KVG_OK);
+    }
+    fleet_decide(&fleet);
+    KvVoteArrays   a = scene_arrays(&scene, fleet.arena[1]);
+    const uint32_t expected[] = { 2, 2, 0, 2, 2, 0 };
+    ck_assert_mem_eq(a.rows, expected, sizeof expected);
+    for (uint32_t e = 0; e < 6; e++) ck_assert_uint_eq(a.first_row[e], e == 2 || e == 5 ? 99 : a.len[a.slots[e]]);
+    KvVoteBoard board = fleet_board(&fleet, 1);
+    ck_assert_int_eq(kvg_vote_post_ref(&board, &a), KVG_OK);
+    ck_assert_int_eq(kvg_vote_decide_ref(&board, &a), KVG_OK); /* rank 0 has not posted */
+    ck_assert_int_eq(kvg_vote_word(*a.outcome, 1).kind, KVG_VOTE_WORD_INDOUBT);
+    for (uint32_t e = 0; e < 6; e++) ck_assert_uint_eq(a.rows[e], 0);
+    fleet_close(&fleet);
+}
+END_TEST
+
+START_TEST(test_a_replay_owed_by_the_last_step_is_what_stops_it)
+{
+    ck_assert_uint_eq(kvg_vote_stop_after(5, 5, 1), KVG_VOTE_STOP_REPLAY);
+    ck_assert_uint_eq(kvg_vote_stop_after(5, 5, 0), KVG_VOTE_STOP_DONE);
+    ck_assert_uint_eq(kvg_vote_stop_after(5, 6, 0), KVG_VOTE_RUNS);
+    ck_assert_uint_eq(kvg_vote_stop_after(5, 4, 0), KVG_VOTE_RUNS);
+    ck_assert_uint_eq(kvg_vote_stop_after(5, 0, 0), KVG_VOTE_RUNS);
+}
+END_TEST
+
 START_TEST(test_the_deadline_moves_and_keeps_its_allowance)
 {
     KvVoteControl control = { 0, 0 };
@@ -473,8 +641,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("vote_ref");
-    TCase *tcase = tcase_create("vote_ref");
+    Suite *suite = suite_create("device_vote");
+    TCase *tcase = tcase_create("device_vote");
 
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_every_vector_decides_as_the_host_does_and_survives_the_outcome_word);
@@ -490,6 +658,12 @@ int main(void)
     tcase_add_test(tcase, test_bases_rise_as_a_windowed_pool_retains);
     tcase_add_test(tcase, test_lengths_follow_what_the_passing_rank_accepted);
     tcase_add_test(tcase, test_an_entry_without_slot_is_in_no_digest_and_moves_nothing);
+    tcase_add_test(tcase, test_a_decide_without_a_post_does_nothing_at_all);
+    tcase_add_test(tcase, test_a_step_in_doubt_stays_posted_and_can_be_decided_later);
+    tcase_add_test(tcase, test_the_last_step_stages_nothing_more_and_what_follows_does_nothing);
+    tcase_add_test(tcase, test_rows_are_0_after_anything_but_a_publish_that_owes_nothing);
+    tcase_add_test(tcase, test_rows_in_doubt_and_rows_of_entries_without_slot_are_0);
+    tcase_add_test(tcase, test_a_replay_owed_by_the_last_step_is_what_stops_it);
     tcase_add_test(tcase, test_the_deadline_moves_and_keeps_its_allowance);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

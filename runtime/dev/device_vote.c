@@ -1,13 +1,14 @@
-/* Vote, host side: sizes, control and outcome words, peeked slots; and the host twins, which are the reference. */
-#include "kernels/vote_entry.h"
+/* Device vote, the host's side: sizes, control and outcome words, peeked slots; and the host twins, which are the reference. */
+#include <kvgrid/device_vote.h>
 
 #include <string.h>
 
 #include "runtime/base/memory.h"
+#include "runtime/dev/device_vote_entry.h"
 #include "runtime/rules/ring_inline.h"
 
-_Static_assert(sizeof(KvVoteControl) == 16 && sizeof(KvVoteWords) == 64, "device and host read the same words");
-_Static_assert(offsetof(KvVoteWords, running) == 24, "what decide moves stands before what the host sets");
+_Static_assert(sizeof(KvVoteControl) == 16 && sizeof(KvVoteWords) == 96, "device and host read the same words");
+_Static_assert(offsetof(KvVoteWords, running) == 40, "what decide moves stands before what the host sets");
 
 typedef struct Unit {
     uint32_t word[KVG_VOTE_UNIT_WORDS], tag;
@@ -36,6 +37,12 @@ size_t kvg_vote_slot_bytes(const KvVoteBoard *board)
 size_t kvg_vote_board_bytes(const KvVoteBoard *board)
 {
     return board->slots * kvg_vote_slot_bytes(board);
+}
+
+size_t kvg_vote_ahead_bytes(uint32_t entries)
+{
+    const size_t warps = ((size_t)entries + 31) / 32;
+    return warps * (32 * sizeof(KvVoteAhead) + sizeof(KvVoteAheadSums));
 }
 
 /* ---- the control block: words that a device reads, each written at once */
@@ -180,63 +187,82 @@ KvgStatus kvg_vote_post_ref(const KvVoteBoard *board, const KvVoteArrays *arrays
             memcpy(board->base + to * board->stride + offset, own, units * sizeof(Unit));
         }
     }
+    arrays->words->posted = arrays->words->step;
     kvg_free(record);
     return KVG_OK;
 }
 
-static int publish_ref(const KvVoteArrays *arrays, const KvVoteRecord *const records[])
+static void stage_nothing(const KvVoteArrays *arrays)
 {
-    int owes = 0;
+    if (arrays->rows != NULL) {
+        memset(arrays->rows, 0, arrays->entries * sizeof *arrays->rows);
+    }
+}
+
+static void publish_ref(const KvVoteArrays *arrays, const KvVoteRecord *const records[])
+{
+    KvVoteWords *words = arrays->words;
+    int          owes = 0;
 
     while ((*records)->accepted == 0) {
         records++;
     }
-    for (uint32_t e = 0; e < arrays->words->count; e++) {
+    stage_nothing(arrays);
+    for (uint32_t e = 0; e < words->count; e++) {
         KvVoteEntry entry = kvg_vote_entry(arrays, e);
-        owes |= kvg_vote_publish_entry(arrays, e, &entry, (*records)->accepted_rows[e]);
+        uint32_t    next_rows = kvg_vote_next_rows(arrays, words->posted, words->last, e);
+        owes |= kvg_vote_publish_entry(arrays, e, &entry, (*records)->accepted_rows[e], next_rows);
+        if (arrays->rows != NULL && entry.slot >= 0) {
+            arrays->rows[e] = next_rows;
+        }
     }
-    return owes;
+    words->stop = kvg_vote_stop_after(words->posted, words->last, owes);
+    if (words->stop != KVG_VOTE_RUNS) {
+        stage_nothing(arrays);
+    }
+    words->decided = words->posted;
+    words->step = words->posted + words->advance;
+    words->ahead = 0;
 }
 
 static void decided_ref(const KvVoteBoard *board, const KvVoteArrays *arrays, const KvVoteRecord *const records[])
 {
-    KvVoteWords  *words = arrays->words;
     KvVoteOutcome outcome;
 
     kvg_vote_decide(records, board->ranks, board->tp, &outcome);
-    *arrays->outcome = kvg_vote_word_decided(words->step, outcome);
-    if (outcome.kind != KVG_VOTE_PUBLISH) {
-        words->stop = KVG_VOTE_STOP_OUTCOME;
-        return;
+    *arrays->outcome = kvg_vote_word_decided(arrays->words->posted, outcome);
+    if (outcome.kind == KVG_VOTE_PUBLISH) {
+        publish_ref(arrays, records);
+    } else {
+        stage_nothing(arrays);
+        arrays->words->stop = KVG_VOTE_STOP_OUTCOME;
     }
-    if (publish_ref(arrays, records)) {
-        words->stop = KVG_VOTE_STOP_REPLAY;
-    }
-    words->decided = words->step;
-    words->step += words->advance;
+    arrays->words->posted = 0;
 }
 
 static void missing_ref(const KvVoteArrays *arrays, uint32_t rank)
 {
-    *arrays->outcome = kvg_vote_word_missing(arrays->words->step, 0, rank);
+    *arrays->outcome = kvg_vote_word_missing(arrays->words->posted, 0, rank);
+    stage_nothing(arrays);
     arrays->words->stop = KVG_VOTE_STOP_OUTCOME;
 }
 
 KvgStatus kvg_vote_decide_ref(const KvVoteBoard *board, const KvVoteArrays *arrays)
 {
     const size_t        stride = (kvg_vote_record_bytes(board->sequences_max) + 7) / 8 * 8;
-    const uint8_t      *units = board->base + board->rank * board->stride + kvg_vote_slot_offset(board, arrays->words->step);
+    const KvVoteWords  *words = arrays->words;
+    const uint8_t      *units = board->base + board->rank * board->stride + kvg_vote_slot_offset(board, words->posted);
     const KvVoteRecord *records[KVG_VOTE_DEVICE_RANKS_MAX];
     void               *memory = NULL;
     uint32_t            here = 0;
 
-    if (arrays->words->stop != 0) {
+    if (words->stop != 0 || words->posted == 0) {
         return KVG_OK;
     }
     KVG_TRY(kvg_calloc(board->ranks, stride, "vote records", &memory));
     for (; here < board->ranks; here++) {
         KvVoteRecord *record = (KvVoteRecord *)((uint8_t *)memory + here * stride);
-        if (!kvg_vote_unpack(board, units, arrays->words->step, arrays->words->epoch, here, record)) {
+        if (!kvg_vote_unpack(board, units, words->posted, words->epoch, here, record)) {
             break;
         }
         records[here] = record;

@@ -1,9 +1,9 @@
 /* Vote, on both sides: tags and units, the outcome word, one entry's terms and its publication. Plain code over values, so that host and
  * device compile the same text. Private. */
-#ifndef KVG_VOTE_ENTRY_H
-#define KVG_VOTE_ENTRY_H
+#ifndef KVG_DEVICE_VOTE_ENTRY_H
+#define KVG_DEVICE_VOTE_ENTRY_H
 
-#include <kvgrid/kvgrid_vote.h>
+#include <kvgrid/device_vote.h>
 
 #include "runtime/base/mix.h"
 #include "runtime/rules/vote_decide.h"
@@ -121,6 +121,19 @@ KVG_HD static inline void kvg_vote_add_terms(const KvVoteArrays *arrays, uint32_
     }
 }
 
+/* ---- what the next record is made of, formed ahead: [entries, in whole warps] KvVoteAhead, then [warps] KvVoteAheadSums */
+
+typedef struct KvVoteAhead {
+    uint64_t place, mark; /* the two halves of a term's arguments: of index and id, mixed; of the generation */
+    uint32_t len, staged; /* staged: rows */
+    int32_t  slot;        /* -1: none, or not in use */
+    uint32_t reserved;
+} KvVoteAhead;
+
+typedef struct KvVoteAheadSums {
+    uint64_t targets, layout;
+} KvVoteAheadSums;
+
 /* ---- publishing one entry */
 
 /* Where the recurrent state stands after `taken` of `staged` rows, as columns.h has it for a step of one pass. 1: it stayed behind. */
@@ -145,11 +158,17 @@ KVG_HD static inline void kvg_vote_raise_bases(const KvVoteArrays *arrays, int32
     }
 }
 
+/* Rows that the step after `step` stages for entry e. */
+KVG_HD static inline uint32_t kvg_vote_next_rows(const KvVoteArrays *arrays, uint64_t step, uint64_t last, uint32_t e)
+{
+    return arrays->next_rows != NULL && step != last ? arrays->next_rows[e] : 0;
+}
+
 /* 1: a replay is owed. Bases stay then: what is owed again reads on from where the state stands. */
-KVG_HD static inline int kvg_vote_publish_entry(const KvVoteArrays *arrays, uint32_t e, const KvVoteEntry *entry, uint16_t stored)
+KVG_HD static inline int kvg_vote_publish_entry(const KvVoteArrays *arrays, uint32_t e, const KvVoteEntry *entry, uint16_t stored, uint32_t next_rows)
 {
     uint32_t taken = stored < entry->staged ? stored : entry->staged;
-    uint32_t len = entry->len, next_rows = arrays->next_rows != NULL ? arrays->next_rows[e] : 0;
+    uint32_t len = entry->len;
     int      owes = 0;
 
     if (stored == KVG_VOTE_ACCEPTED_ALL) taken = entry->staged;
@@ -158,9 +177,16 @@ KVG_HD static inline int kvg_vote_publish_entry(const KvVoteArrays *arrays, uint
     len += taken;
     arrays->len[entry->slot] = len;
     arrays->len_staged[entry->slot] = len + next_rows;
+    if (arrays->first_row != NULL) arrays->first_row[e] = len;
     if (arrays->columns != 0) owes = kvg_vote_take_column(arrays, entry->slot, entry->staged, taken, next_rows);
     if (!owes) kvg_vote_raise_bases(arrays, entry->slot, len);
     return owes;
+}
+
+/* What stops the steps after a publish. */
+KVG_HD static inline uint32_t kvg_vote_stop_after(uint64_t step, uint64_t last, int owes)
+{
+    return owes ? KVG_VOTE_STOP_REPLAY : step == last ? KVG_VOTE_STOP_DONE : KVG_VOTE_RUNS;
 }
 
 #endif
