@@ -1,5 +1,5 @@
 /* Batch: fixed places for sequences, with arrays at fixed addresses. */
-#include "pp/internal.h"
+#include "pp/run_impl.h"
 
 #include <string.h>
 
@@ -45,6 +45,11 @@ void kvg_batch_destroy(KvgBatch *batch)
     if (batch == NULL) {
         return;
     }
+    if (batch->placement->grid->run == batch) { /* its kernels end at their next look, and what they have published counts */
+        kvg_vote_stop(batch->run->control, 1);
+        kvg_run_end(batch->run->graph, batch->run->stream, NULL);
+    }
+    kvg_run_close(batch);
     for (uint32_t i = 0; i < batch->placement->grid->votes->ring; i++) { /* an open step goes on: its entries name the sequences */
         KvgStep *step = &batch->placement->grid->votes->steps[i];
         for (uint32_t b = 0; b < step->batch_count; b++) {
@@ -71,6 +76,9 @@ KvgStatus kvg_batch_set(KvgBatch *batch, uint32_t slot, KvgSequence *sequence)
     if (batch->open_step != NULL) {
         return kvg_fail(KVG_EBUSY, "step %llu of this batch is begun and not posted; post it before its places change",
                         (unsigned long long)batch->open_step->number);
+    }
+    if (batch->run != NULL && (batch->run->graph != NULL || batch->run->capturing != NULL)) {
+        return kvg_fail(KVG_EBUSY, "a capture or a run of this batch is on; end it before its places change");
     }
     KVG_TRY(device->ops->set_i32_one(device->self, &batch->slot_of[slot], sequence != NULL ? (int32_t)sequence->cache.slot : -1, NULL));
     batch->sequence[slot] = sequence;

@@ -14,6 +14,7 @@
 #ifndef KVG_PP_INTERNAL_H
 #define KVG_PP_INTERNAL_H
 
+#include <kvgrid/device_vote.h>
 #include <kvgrid/kvgrid.h>
 #include <kvgrid/vote.h>
 
@@ -140,6 +141,9 @@ struct KvgGrid {
     KvgVotes     *votes;      /* NULL until something is placed */
     KvgPlacement *placements; /* linked by `next` */
     uint32_t      placed;     /* placements so far: numbers them */
+    KvVoteBoard    board;     /* of votes on the device; base NULL: none */
+    KvVoteControl *board_control;
+    KvgBatch      *run;       /* whose captured run is on; NULL: none */
 };
 
 /* Receives messages and looks at liveness. */
@@ -147,6 +151,8 @@ KvgStatus kvg_grid_turn(KvgGrid *grid);
 /* The grid can step or be called; else its state with the sentence that was set when it changed. */
 KvgStatus kvg_grid_usable(const KvgGrid *grid);
 KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* A captured run takes the grid for itself: EBUSY. */
+KvgStatus kvg_grid_no_run(const KvgGrid *grid);
 int       kvg_grid_is_lost(const KvgGrid *grid, int rank);
 static inline uint64_t kvg_grid_now(const KvgGrid *grid) { return grid->comm.ops->now_ns(grid->comm.self); }
 /* A call's name as a number: for digests, and to tell operations apart. */
@@ -219,6 +225,7 @@ struct KvgSequence {
     int           open;
     int           taint_pending; /* this rank alone knows yet */
     uint64_t      named_in;      /* the begin that last named it: finds sequences named twice */
+    int           close_pending; /* closed while a captured run was on: goes when that ends */
     int           counted_growth; /* booked at open: growth counts from then on */
     DflashTapSink *dflash;       /* the caller's, or NULL */
     HcTapSink    *hc;
@@ -240,6 +247,8 @@ struct KvgVotes {
     const KvVoteRecord **votes; /* [ranks] scratch of the decision */
 };
 
+typedef struct KvgRun KvgRun;
+
 struct KvgBatch {
     KvgPlacement *placement;
     uint32_t      slots;
@@ -249,6 +258,7 @@ struct KvgBatch {
     uint32_t     *pass;        /* [2][4][slots] on a device that writes a pass at once: the pass as last sent, and the one being gathered */
     uint32_t     *pass_device; /* [4][slots] device memory: slots, rows, first rows, first tokens (KvStorePlaces) */
     KvgStep      *open_step; /* begun and not posted */
+    KvgRun       *run;       /* what captured runs need; NULL until a capture begins */
     uint32_t      first;     /* its first place in that step */
 };
 
@@ -331,7 +341,20 @@ static inline void kvg_step_close_batches(KvgStep *step)
     }
 }
 
+/* A rank that gives signs of life and never posts is a bug in the caller's program: this many deadlines end the wait. */
+#define KVG_LIVELY_DEADLINES 20u
+
+/* step_begin.c */
+/* The place of step `number`, over these batches, with no entries yet; state KVG_STEP_BEGUN. */
+KvgStep *kvg_step_place(KvgVotes *votes, uint64_t number, KvgBatch *const *batches, uint32_t count);
+/* Frees what fell behind windows in steps up to `upto`, at a moment that all ranks share. */
+void kvg_votes_release(KvgVotes *votes, uint64_t upto);
+
 /* step_decide.c */
+/* A step that the device has published: its caches stand there already. */
+void kvg_step_adopt_published(KvgStep *step);
+/* Fails the grid with the step's doubt about `rank`. */
+KvgStatus kvg_step_in_doubt(KvgStep *step, int rank, const char *why);
 /* Decides the step if all its records are here. *done says whether it is decided. */
 KvgStatus kvg_step_progress(KvgStep *step, int *done);
 /* Waits until it is decided: KVG_OK, EINDOUBT, EPEER. The step's own outcome is not looked at. */

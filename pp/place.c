@@ -370,6 +370,7 @@ KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPla
         return kvg_fail(KVG_EINVAL, "kvg_place needs a grid, a loaded config, options, and places for what it makes");
     }
     KVG_TRY(kvg_grid_whole(grid));
+    KVG_TRY(kvg_grid_no_run(grid));
     KVG_TRY(kvg_setup_new(grid, "kvg_place", sizeof *state, setup));
     (*setup)->run = run;
     (*setup)->undo = undo;

@@ -164,6 +164,7 @@ KvgStatus kvg_placement_resize_start(KvgPlacement *placement, uint64_t memory_by
         return kvg_fail(KVG_EINVAL, "kvg_placement_resize needs a placement and a number of bytes above 0");
     }
     KVG_TRY(kvg_grid_whole(placement->grid));
+    KVG_TRY(kvg_grid_no_run(placement->grid));
     const KvgVotes *votes = placement->grid->votes;
     for (uint64_t number = votes->decided + 1; number <= votes->begun; number++) {
         if (kvg_step_at(placement->grid->votes, number)->state == KVG_STEP_BEGUN) {

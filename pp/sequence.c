@@ -1,5 +1,5 @@
 /* Sequence: posted calls. Each checks agreed state, changes all classes or none, and is mixed into the running digest with its answer. */
-#include "pp/internal.h"
+#include "pp/run_impl.h"
 
 #include <string.h>
 
@@ -20,7 +20,7 @@ int kvg_sequence_in_step(const KvgSequence *sequence)
 
 static KvgStatus check_open(const KvgSequence *sequence)
 {
-    if (sequence == NULL || !sequence->open) {
+    if (sequence == NULL || !sequence->open || sequence->close_pending) {
         return kvg_fail(KVG_ESTALE, "the sequence is closed; open it again and use the new handle");
     }
     return KVG_OK;
@@ -30,6 +30,7 @@ KvgStatus kvg_sequence_await_last(KvgSequence *sequence)
 {
     KVG_TRY(check_open(sequence));
     KVG_TRY(kvg_grid_usable(sequence->placement->grid));
+    KVG_TRY(kvg_grid_no_run(sequence->placement->grid));
     if (kvg_sequence_in_step(sequence) == 1) {
         return kvg_fail(KVG_EBUSY, "sequence %llu is in step %llu, which is begun and not posted", (unsigned long long)sequence->id,
                         (unsigned long long)sequence->last_step);
@@ -108,6 +109,7 @@ KvgStatus kvg_sequence_open(KvgPlacement *placement, uint64_t id, uint64_t rows,
         return kvg_fail(KVG_EINVAL, "kvg_sequence_open needs a placement and a place for the sequence");
     }
     KVG_TRY(kvg_grid_usable(placement->grid));
+    KVG_TRY(kvg_grid_no_run(placement->grid));
     status = check_id(placement, id);
     if (status == KVG_OK) {
         sequence = take_slot(placement, id);
@@ -131,6 +133,10 @@ KvgStatus kvg_sequence_close(KvgSequence *sequence, KvgStream stream)
 {
     KVG_TRY(check_open(sequence));
     kvg_grid_posted(sequence->placement->grid, "close", kvg_placement_id(sequence->placement, sequence->id), 0, KVG_OK);
+    if (kvg_run_names(sequence)) {
+        sequence->close_pending = 1; /* the device still writes its rows */
+        return KVG_OK;
+    }
     kvg_sequence_drop(sequence, stream);
     return KVG_OK;
 }

@@ -330,6 +330,7 @@ KvgStatus kvg_grid_settle_start(KvgGrid *grid, const int *survivors, int survivo
     if (grid == NULL || survivors == NULL || setup_p == NULL || survivor_count < 1 || survivor_count > grid->ranks) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_settle needs a grid and a list of 1 to all of its ranks");
     }
+    KVG_TRY(kvg_grid_no_run(grid)); /* what its device has published is not known yet */
     KVG_TRY(kvg_calloc((size_t)grid->ranks, 1, "settling", &member));
     KVG_TRY_GOTO(mark_members(grid, survivors, survivor_count, member, &tag), err_free);
     KVG_TRY_GOTO(kvg_setup_new(grid, "kvg_grid_settle", 1, &setup), err_free);

@@ -142,12 +142,5 @@ KVG_API KvgStatus kvg_step_wait(KvgStep *step, KvgOutcome *outcome);
 /** The step's number, from 1. */
 KVG_API uint64_t kvg_step_number(const KvgStep *step);
 
-/* ENOTSUP until captured runs are added: graphs capture a batch, never a step. */
-typedef struct KvgGraph KvgGraph;
-KVG_API KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStream stream);
-KVG_API KvgStatus kvg_batch_capture_end(KvgBatch *batch, KvgGraph **graph);
-KVG_API KvgStatus kvg_run_begin(KvgBatch *batch, uint32_t steps, uint32_t rows_max);
-KVG_API KvgStatus kvg_run_end(KvgBatch *batch);
-
 KVG_END_DECLS
 #endif

@@ -54,11 +54,8 @@ static KvgStatus await_named(const Asked *asked)
 
 /* Frees what fell behind windows, at the moment that all ranks share: in steps up to m-W, and in the named sequences. A sequence that a later
  * step has named since was freed by that step's begin. */
-static void release_window(KvgVotes *votes)
+void kvg_votes_release(KvgVotes *votes, uint64_t upto)
 {
-    uint64_t window = votes->grid->window;
-    uint64_t upto = votes->begun + 1 > window ? votes->begun + 1 - window : 0;
-
     for (; votes->released < upto; votes->released++) {
         KvgStep *step = kvg_step_at(votes, votes->released + 1);
         for (uint32_t i = 0; step->number == votes->released + 1 && i < step->count; i++) {
@@ -68,6 +65,13 @@ static void release_window(KvgVotes *votes)
             }
         }
     }
+}
+
+static void release_window(KvgVotes *votes)
+{
+    uint64_t window = votes->grid->window;
+
+    kvg_votes_release(votes, votes->begun + 1 > window ? votes->begun + 1 - window : 0);
 }
 
 static void release_named(const Asked *asked)
@@ -188,20 +192,20 @@ static void plan_batch(KvgStep *step, KvgBatch *batch, const uint32_t *rows_per_
 
 /* ---- the calls */
 
-static KvgStep *take_place(KvgVotes *votes, const Asked *asked)
+KvgStep *kvg_step_place(KvgVotes *votes, uint64_t number, KvgBatch *const *batches, uint32_t count)
 {
-    KvgStep *step = kvg_step_at(votes, votes->begun + 1);
+    KvgStep *step = kvg_step_at(votes, number);
 
     KVG_ASSERT(step->state == KVG_STEP_FREE || step->state == KVG_STEP_DECIDED);
-    step->number = ++votes->begun;
+    step->number = number;
     step->state = KVG_STEP_BEGUN;
-    step->batch_count = asked->count;
+    step->batch_count = count;
     step->slots = 0;
-    for (uint32_t b = 0; b < asked->count; b++) {
-        step->batch[b] = asked->batches[b];
-        step->placement[b] = asked->batches[b]->placement;
-        step->first[b] = asked->batches[b]->first = step->slots;
-        step->slots += asked->batches[b]->slots;
+    for (uint32_t b = 0; b < count; b++) {
+        step->batch[b] = batches[b];
+        step->placement[b] = batches[b]->placement;
+        step->first[b] = batches[b]->first = step->slots;
+        step->slots += batches[b]->slots;
     }
     step->count = 0;
     step->local = KVG_OK;
@@ -274,13 +278,14 @@ KvgStatus kvg_step_begin_joint(KvgBatch *const *batches, const uint32_t *const *
     KVG_TRY(check_asked(&asked));
     votes = batches[0]->placement->grid->votes;
     KVG_TRY(kvg_grid_whole(votes->grid));
+    KVG_TRY(kvg_grid_no_run(votes->grid));
     KVG_TRY(check_unposted(&asked));
     KVG_TRY(await_window(votes));
     KVG_TRY(await_named(&asked));
     KVG_TRY(kvg_grid_usable(votes->grid)); /* a decision may have found that posted calls went apart */
     release_window(votes);
     release_named(&asked);
-    step = take_place(votes, &asked);
+    step = kvg_step_place(votes, ++votes->begun, batches, count);
     for (uint32_t b = 0; b < count; b++) {
         plan_batch(step, batches[b], rows_per_slot[b]);
         batches[b]->open_step = step;

@@ -11,8 +11,6 @@
 
 /* A rank may die with its record on the wire while another connection reports the death first. */
 #define RECORD_GRACE_NS (50u * 1000u * 1000u)
-/* A rank that gives signs of life and never posts is a bug in the caller's program: this many deadlines end the wait. */
-#define LIVELY_DEADLINES 20u
 
 /* ---- ending a step */
 
@@ -49,6 +47,12 @@ void kvg_step_publish(KvgStep *step, const uint16_t *stored)
             step->replay[entry->slot] = kvg_kv_cache_finalize(&entry->sequence->cache, rows);
         }
     }
+    step->why[0] = '\0';
+    decided(step, KVG_OUTCOME_PUBLISHED, KVG_OK);
+}
+
+void kvg_step_adopt_published(KvgStep *step)
+{
     step->why[0] = '\0';
     decided(step, KVG_OUTCOME_PUBLISHED, KVG_OK);
 }
@@ -251,7 +255,7 @@ KvgStatus kvg_step_progress(KvgStep *step, int *done)
     return KVG_OK;
 }
 
-static KvgStatus in_doubt(KvgStep *step, int rank, const char *why)
+KvgStatus kvg_step_in_doubt(KvgStep *step, int rank, const char *why)
 {
     return kvg_grid_fail(step->votes->grid, KVG_EINDOUBT, "step %llu is in doubt: rank %d's record is missing and %s; its rows are neither "
                          "published nor rolled back until kvg_grid_settle", (unsigned long long)step->number, rank, why);
@@ -265,15 +269,15 @@ static KvgStatus check_rank(KvgStep *step, int rank, uint64_t now)
     char     why[128];
 
     if (kvg_grid_is_lost(grid, rank) && now > sign + RECORD_GRACE_NS) {
-        return in_doubt(step, rank, grid->liveness.ops->why(grid->liveness.self, rank));
+        return kvg_step_in_doubt(step, rank, grid->liveness.ops->why(grid->liveness.self, rank));
     }
     if (now > since + grid->timeout_ns) {
         snprintf(why, sizeof why, "it has been silent for %llu ms (KVGRID_TIMEOUT_MS %u)",
                  (unsigned long long)((now - since) / 1000000u), grid->policy.timeout_ms);
-        return in_doubt(step, rank, why);
+        return kvg_step_in_doubt(step, rank, why);
     }
-    if (now > step->posted_ns + LIVELY_DEADLINES * grid->timeout_ns) {
-        return in_doubt(step, rank, "it is alive and has not posted for many deadlines: its program is elsewhere");
+    if (now > step->posted_ns + KVG_LIVELY_DEADLINES * grid->timeout_ns) {
+        return kvg_step_in_doubt(step, rank, "it is alive and has not posted for many deadlines: its program is elsewhere");
     }
     return KVG_OK;
 }

@@ -1,5 +1,5 @@
 /* Writing the current pass of a step into this rank's layers: one walk over the places, one writer for each kind of layer. */
-#include "pp/internal.h"
+#include "pp/run_impl.h"
 
 #include <string.h>
 
@@ -87,6 +87,25 @@ static KvgStatus send_places(const KvgBatch *batch, const uint32_t *first_token,
     return KVG_OK;
 }
 
+/* ---- or into a graph */
+
+static int is_captured(const KvgBatch *batch)
+{
+    return batch->run != NULL && batch->run->capturing != NULL;
+}
+
+/* The places of whatever pass the graph will be replayed in; tokens stand where the capture says. */
+static KvgStatus captured_places(const KvgBatch *batch, const uint32_t *first_token, KvStorePlaces *places)
+{
+    const KvgGraph *graph = batch->run->capturing;
+
+    if (first_token != NULL) {
+        return kvg_fail(KVG_EINVAL, "first_token in a capture: tokens stand packed, as rows_per_slot of kvg_batch_capture_begin says");
+    }
+    *places = (KvStorePlaces){ .count = batch->slots, .device = batch->run->device.places, .device_tokens = graph->tokens };
+    return KVG_OK;
+}
+
 static int is_row_type(KvFormat type)
 {
     return type == KVG_F32 || type == KVG_F16 || type == KVG_BF16;
@@ -142,6 +161,14 @@ static KvgStatus check_kv(const KvgPlacement *placement, uint32_t il, const KvgR
 KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream)
 {
     KVG_TRY(check_kv(batch->placement, il, rows));
+    if (is_captured(batch)) {
+        KvStorePlaces places;
+        KvRowsIn      k, v;
+
+        KVG_TRY(captured_places(batch, rows->first_token, &places));
+        kv_rows_from(kvg_store_view(batch->placement->store, il), rows, 0, &k, &v);
+        return kvg_store_write_run(batch->placement->store, il, &places, batch->run->capturing->rows_max, &k, &v, stream);
+    }
     if (batch->pass_device != NULL) {
         KvStorePlaces places;
         KvRowsIn      k, v;
@@ -205,6 +232,15 @@ KvgStatus kvg_write_latent(KvgBatch *batch, uint32_t il, const KvgLatentRows *ro
     if ((view->index_kind != KVG_INDEX_NONE && rows->index == NULL) || (view->index_kind == KVG_INDEX_POOLED && rows->key == NULL)) {
         return kvg_fail(KVG_EINVAL, "layer %u has an indexer: give its rows too, and for a pooled one the function that builds a pool's key", il);
     }
+    if (is_captured(batch)) {
+        KvStorePlaces places;
+        KvRowsIn      latent, keys;
+
+        KVG_TRY(captured_places(batch, rows->first_token, &places));
+        latent_rows_from(view, rows, 0, &latent, &keys);
+        return kvg_store_write_latent_run(batch->placement->store, il, &places, batch->run->capturing->rows_max, &latent,
+                                          view->index_kind != KVG_INDEX_NONE ? &keys : NULL, stream);
+    }
     if (batch->pass_device != NULL && view->index_kind != KVG_INDEX_POOLED) { /* a pool's key is built by the caller's function, pool by pool */
         KvStorePlaces places;
         KvRowsIn      latent, keys;
@@ -245,6 +281,9 @@ KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentR
     }
     if (rows == NULL || rows->size != sizeof *rows || rows->fill == NULL || rows->scratch == NULL) {
         return kvg_fail(KVG_EINVAL, "update of layer %u: start from KVG_RECURRENT_ROWS_INIT, give fill and scratch", il);
+    }
+    if (is_captured(batch)) {
+        return kvg_fail(KVG_ENOTSUP, "update of layer %u in a capture: its rows are made on the host; launch your own kernel over kvg_recurrent_view", il);
     }
     return walk_pass(batch, il, NULL, update_recurrent, rows, stream);
 }

@@ -49,6 +49,7 @@ typedef struct KvPatch { /* crosses to the device: no padding */
 } KvPatch;
 
 struct KvRowsBatch;
+struct KvDevRunOps;
 
 typedef struct KvDevOps {
     const char *name; /* "host", "cuda" */
@@ -100,6 +101,7 @@ typedef struct KvDevOps {
     /* (optional) `rows` pieces of `bytes` bytes, each pitch apart; source and target do not overlap. NULL: piece by piece */
     KvgStatus (*move_rows)(void *self, void *target, size_t target_pitch, const void *source, size_t source_pitch, size_t bytes,
                            size_t rows, KvgStream stream);
+    const struct KvDevRunOps *run; /* (optional) captured runs, dev_run.h. NULL: steps are taken one by one */
     void (*close)(void *self);
 } KvDevOps;
 

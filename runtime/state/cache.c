@@ -372,6 +372,35 @@ void kvg_kv_cache_taint(KvCache *cache)
     cache->tainted = 1;
 }
 
+/* ---- captured runs */
+
+KvgStatus kvg_kv_cache_run_begin(KvCache *cache, uint32_t steps, uint32_t rows, KvgStream stream)
+{
+    uint64_t  all = (uint64_t)steps * rows;
+    KvgStatus status;
+
+    KVG_TRY(kvg_cache_check_intact(cache));
+    KVG_TRY(kvg_cache_check_settled(cache, "a captured run"));
+    KVG_ASSERT(cache->held.pool == 0 && (cache->held.columns == 0 || rows < cache->held.columns)); /* the caller has asked */
+    if (all == 0 || all > UINT32_MAX) {
+        return kvg_fail(KVG_EINVAL, "a run of %u steps of %u rows: it takes 1 to 2^32 - 1 rows a sequence", steps, rows);
+    }
+    KVG_TRY(kvg_kv_cache_begin(cache));
+    status = stage(cache, rows, (uint32_t)all, stream);
+    if (status != KVG_OK && status != KVG_ENOMEM && status != KVG_EDEVICE) {
+        kvg_kv_cache_refuse(cache);
+        return status;
+    }
+    kvg_store_set_len(cache->store, cache->slot, cache->pos, cache->pos + rows); /* the first step's */
+    return status;
+}
+
+void kvg_kv_cache_run_end(KvCache *cache, uint64_t rows, uint32_t column)
+{
+    if (cache->keeps_slots) kvg_cache_slot_adopt(cache, cache->pos + rows, column);
+    finalize_classes(cache, rows, 0);
+}
+
 /* ---- bytes */
 
 uint64_t kvg_kv_cache_content_bytes(const KvCache *cache)

@@ -90,6 +90,11 @@ uint64_t kvg_kv_cache_layout_term(const KvCache *cache, uint64_t index);
 uint32_t kvg_kv_cache_finalize(KvCache *cache, uint64_t accepted);
 /* Ends the transaction of a step that was refused: as if it had not begun. What was owed before is owed still. */
 void kvg_kv_cache_refuse(KvCache *cache);
+/* A captured run of `steps` steps of `rows` rows, of which the device commits what it does (S7). begin books and stages all of it at once, as append of
+ * as many rows does and with its refusals, and shows the device the first step; nothing may be owed (EBUSY). The model has no pooled indexer, and a column
+ * for each row of a step (asserted). end commits the rows that the device says, with the recurrent state in `column`. A run that commits nothing further ends so, too. */
+KvgStatus kvg_kv_cache_run_begin(KvCache *cache, uint32_t steps, uint32_t rows, KvgStream stream);
+void      kvg_kv_cache_run_end(KvCache *cache, uint64_t rows, uint32_t column);
 /* Frees (or slides) the units that fell behind the windows. Apart from finalize, so that all ranks free at the same agreed moment. */
 void kvg_kv_cache_release_behind(KvCache *cache);
 /* Between steps: moves a flat ring's base up to the window's start, so that caches of equal length stand alike whatever steps were tried and

@@ -44,6 +44,13 @@ void kvg_cache_slot_refuse(KvCache *cache)
     stay(cache);
 }
 
+void kvg_cache_slot_adopt(KvCache *cache, uint64_t len, uint32_t column)
+{
+    kvg_slot_restored(&cache->held, len);
+    cache->held.current = column;
+    show_state(cache);
+}
+
 /* ---- going back */
 
 static KvSlotState without_step(const KvCache *cache)

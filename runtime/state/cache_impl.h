@@ -13,6 +13,8 @@ KvgStatus kvg_cache_check_units(const KvCache *cache, const uint32_t need[KVG_CL
 void     kvg_cache_slot_pass(KvCache *cache, uint32_t rows);
 uint32_t kvg_cache_slot_settle(KvCache *cache, uint64_t accepted); /* returns what is owed */
 void     kvg_cache_slot_refuse(KvCache *cache);
+/* The state at row `len` stands in `column`: a device has taken steps by itself. */
+void     kvg_cache_slot_adopt(KvCache *cache, uint64_t len, uint32_t column);
 /* An open step is dropped first. ELAPPED by name where the state at `len` is not held: nothing changed. */
 KvgStatus kvg_cache_slot_check_rewind(const KvCache *cache, uint64_t len);
 void      kvg_cache_slot_rewind(KvCache *cache, uint64_t len, KvgStream stream);

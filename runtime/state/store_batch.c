@@ -25,24 +25,31 @@ static KvgStatus check_places(const KvStore *store, const StoreLayer *layer, con
     return KVG_OK;
 }
 
-static KvgStatus encode(KvStore *store, StoreLayer *layer, const KvStorePlaces *places, KvRowsBatch *batch, KvgStream stream)
+/* Where kernels find the places of `places`. */
+static void point_at(const KvStorePlaces *places, KvRowsBatch *batch)
 {
     const uint32_t *device = places->device;
 
-    KVG_TRY(check_places(store, layer, places, &batch->rows_max));
-    KVG_TRY(kvg_store_flush(store, stream));
-    if (batch->rows_max == 0) return KVG_OK;
     batch->places = places->count;
     batch->slots = (const int32_t *)device;
     batch->rows = device + places->count;
     batch->first_row = device + 2 * (size_t)places->count;
-    batch->first_token = device + 3 * (size_t)places->count;
+    batch->first_token = places->device_tokens != NULL ? places->device_tokens : device + 3 * (size_t)places->count;
+}
+
+static KvgStatus encode(KvStore *store, StoreLayer *layer, const KvStorePlaces *places, KvRowsBatch *batch, KvgStream stream)
+{
+    KVG_TRY(check_places(store, layer, places, &batch->rows_max));
+    KVG_TRY(kvg_store_flush(store, stream));
+    if (batch->rows_max == 0) return KVG_OK;
+    point_at(places, batch);
     batch->counts = kvg_store_counter(store, layer);
     return store->dev->ops->encode_batch(store->dev->self, batch, stream);
 }
 
-KvgStatus kvg_store_write_batch(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, const KvRowsIn *k, const KvRowsIn *v,
-                                KvgStream stream)
+/* ---- what is written */
+
+static KvgStatus kv_batch(KvStore *store, uint32_t layer_index, const KvRowsIn *k, const KvRowsIn *v, StoreLayer **layer_p, KvRowsBatch *batch)
 {
     StoreLayer *layer = kvg_store_find_layer(store, layer_index);
 
@@ -52,12 +59,13 @@ KvgStatus kvg_store_write_batch(KvStore *store, uint32_t layer_index, const KvSt
     KVG_TRY(kvg_store_check_source(k));
     KVG_TRY(kvg_store_check_source(v));
     const KvPlaneView *view = store->mirrored ? &layer->shown_view : &layer->view;
-    KvRowsBatch batch = {.plane = {{kvg_plane_ref(view, &view->k), *k}, {kvg_plane_ref(view, &view->v), *v}}, .planes = 2, .heads = view->heads};
-    return encode(store, layer, places, &batch, stream);
+    *batch = (KvRowsBatch){.plane = {{kvg_plane_ref(view, &view->k), *k}, {kvg_plane_ref(view, &view->v), *v}}, .planes = 2, .heads = view->heads};
+    *layer_p = layer;
+    return KVG_OK;
 }
 
-KvgStatus kvg_store_write_latent_batch(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, const KvRowsIn *latent,
-                                       const KvRowsIn *keys, KvgStream stream)
+static KvgStatus latent_batch(KvStore *store, uint32_t layer_index, const KvRowsIn *latent, const KvRowsIn *keys, StoreLayer **layer_p,
+                              KvRowsBatch *batch)
 {
     StoreLayer *layer = kvg_store_find_layer(store, layer_index);
 
@@ -67,11 +75,80 @@ KvgStatus kvg_store_write_latent_batch(KvStore *store, uint32_t layer_index, con
     }
     KVG_TRY(kvg_store_check_source(latent));
     const KvLatentView *view = store->mirrored ? &layer->shown_latent : &layer->latent;
-    KvRowsBatch batch = {.plane = {{kvg_latent_ref(view, &view->latent, KVG_CHUNK_ROWS), *latent}}, .planes = 1, .heads = 1};
-    if (keys != NULL) {
-        KVG_TRY(kvg_store_check_source(keys));
-        batch.plane[1] = (KvBatchPlane){kvg_latent_ref(view, &view->keys, KVG_CHUNK_ROWS), *keys};
-        batch.planes = 2;
-    }
+    *batch = (KvRowsBatch){.plane = {{kvg_latent_ref(view, &view->latent, KVG_CHUNK_ROWS), *latent}}, .planes = 1, .heads = 1};
+    *layer_p = layer;
+    if (keys == NULL) return KVG_OK;
+    KVG_TRY(kvg_store_check_source(keys));
+    batch->plane[1] = (KvBatchPlane){kvg_latent_ref(view, &view->keys, KVG_CHUNK_ROWS), *keys};
+    batch->planes = 2;
+    return KVG_OK;
+}
+
+/* ---- now */
+
+KvgStatus kvg_store_write_batch(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, const KvRowsIn *k, const KvRowsIn *v,
+                                KvgStream stream)
+{
+    StoreLayer *layer = NULL;
+    KvRowsBatch batch;
+
+    KVG_TRY(kv_batch(store, layer_index, k, v, &layer, &batch));
     return encode(store, layer, places, &batch, stream);
+}
+
+KvgStatus kvg_store_write_latent_batch(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, const KvRowsIn *latent,
+                                       const KvRowsIn *keys, KvgStream stream)
+{
+    StoreLayer *layer = NULL;
+    KvRowsBatch batch;
+
+    KVG_TRY(latent_batch(store, layer_index, latent, keys, &layer, &batch));
+    return encode(store, layer, places, &batch, stream);
+}
+
+/* ---- whenever the graph is replayed */
+
+void kvg_store_run_words(const KvStore *store, KvStoreRunWords *words)
+{
+    /* from the host's words to the device's: the arena and its mirror are laid out alike */
+    const uint32_t *from = store->arena;
+    uint32_t       *to = store->mirrored ? store->device_arena : store->arena;
+
+    *words = (KvStoreRunWords){.len = to + (store->len - from),
+                               .len_staged = to + (store->len_staged - from),
+                               .read = (int32_t *)to + (store->column_read - (const int32_t *)from),
+                               .write = (int32_t *)to + (store->column_write - (const int32_t *)from),
+                               .each = (int32_t *)to + (store->column_each - (const int32_t *)from)};
+    for (uint32_t c = 0; c < store->class_count; c++) words->base_row[c] = to + (store->classes[c].base_row - from);
+}
+
+static KvgStatus enqueue(KvStore *store, StoreLayer *layer, const KvStorePlaces *places, uint32_t rows_max, KvRowsBatch *batch, KvgStream stream)
+{
+    if (!kvg_store_batches(store)) {
+        return kvg_fail(KVG_ENOTSUP, "device %s writes rows run by run: they cannot be captured", store->dev->ops->name);
+    }
+    point_at(places, batch);
+    batch->rows_max = rows_max;
+    batch->counts = kvg_store_counter(store, layer);
+    return store->dev->ops->encode_batch(store->dev->self, batch, stream);
+}
+
+KvgStatus kvg_store_write_run(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, uint32_t rows_max, const KvRowsIn *k,
+                              const KvRowsIn *v, KvgStream stream)
+{
+    StoreLayer *layer = NULL;
+    KvRowsBatch batch;
+
+    KVG_TRY(kv_batch(store, layer_index, k, v, &layer, &batch));
+    return enqueue(store, layer, places, rows_max, &batch, stream);
+}
+
+KvgStatus kvg_store_write_latent_run(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, uint32_t rows_max, const KvRowsIn *latent,
+                                     const KvRowsIn *keys, KvgStream stream)
+{
+    StoreLayer *layer = NULL;
+    KvRowsBatch batch;
+
+    KVG_TRY(latent_batch(store, layer_index, latent, keys, &layer, &batch));
+    return enqueue(store, layer, places, rows_max, &batch, stream);
 }

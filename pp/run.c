@@ -1,0 +1,446 @@
+/* Run, first half: what a batch's runs need, and how one is planned and watched. */
+#include "pp/run_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- memory */
+
+static size_t align8(size_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
+
+static size_t block_bytes(uint32_t slots)
+{
+    return align8(sizeof(KvVoteWords)) + (size_t)slots * (2 * sizeof(uint64_t) + 7 * sizeof(uint32_t));
+}
+
+static RunBlock block_at(void *memory, uint32_t slots)
+{
+    RunBlock  block;
+    uint8_t  *at = memory;
+
+    block.words = (KvVoteWords *)memory;
+    block.ids = (uint64_t *)(void *)(at + align8(sizeof(KvVoteWords)));
+    block.generations = block.ids + slots;
+    block.places = (uint32_t *)(block.generations + slots);
+    block.next_rows = block.places + 4 * (size_t)slots;
+    block.accepted = block.next_rows + slots;
+    block.taken = block.accepted + slots;
+    return block;
+}
+
+static KvgStatus open_host_side(KvgBatch *batch, KvgRun *run)
+{
+    uint32_t slots = batch->slots, store_slots = batch->placement->options.max_sequences;
+    void    *memory = NULL;
+
+    KVG_TRY(kvg_calloc(1, run->block_bytes, "a run", &run->block_memory));
+    KVG_TRY(kvg_calloc(slots, sizeof(uint32_t), "a run", &memory));
+    run->rows = memory;
+    KVG_TRY(kvg_calloc(slots, 1, "a run", &memory));
+    run->refusal = memory;
+    KVG_TRY(kvg_calloc(slots, sizeof(uint64_t), "a run", &memory));
+    run->base = memory;
+    KVG_TRY(kvg_calloc(slots, sizeof(uint32_t), "a run", &memory));
+    run->result_rows = memory;
+    KVG_TRY(kvg_calloc(store_slots, sizeof(uint32_t), "a run", &memory));
+    run->lengths = memory;
+    KVG_TRY(kvg_calloc(store_slots, sizeof(int32_t), "a run", &memory));
+    run->columns = memory;
+    return KVG_OK;
+}
+
+/* A grid of one rank meets nobody: the board is its own. */
+static KvgStatus open_own_board(KvgBatch *batch, KvgRun *run)
+{
+    const KvgGrid *grid = batch->placement->grid;
+    KvDev         *device = &batch->placement->device;
+    KvVoteBoard   *board = &run->board;
+
+    *board = (KvVoteBoard){ .ranks = 1, .tp = 1, .slots = kvg_vote_slots(grid->window), .sequences_max = grid->votes->max_step_sequences,
+                            .control = (const KvVoteControl *)(const void *)(run->device_words + RUN_CONTROL_AT) };
+    KVG_TRY(device->ops->zeros(device->self, kvg_vote_board_bytes(board), &run->own_board));
+    board->base = run->own_board;
+    run->control = (KvVoteControl *)(void *)(run->host_words + RUN_CONTROL_AT);
+    return KVG_OK;
+}
+
+static KvgStatus open_device_side(KvgBatch *batch, KvgRun *run)
+{
+    KvgGrid  *grid = batch->placement->grid;
+    KvDev    *device = &batch->placement->device;
+    void     *host = NULL, *seen = NULL;
+    KvVoteBoard sized = { .ranks = (uint32_t)grid->ranks, .sequences_max = grid->votes->max_step_sequences };
+
+    if (grid->ranks > 1) sized = grid->board;
+    KVG_TRY(device->ops->run->words_new(device->self, RUN_PEEK_AT + kvg_vote_slot_bytes(&sized), &host, &seen));
+    run->host_words = host;
+    run->device_words = seen;
+    KVG_TRY(device->ops->zeros(device->self, run->block_bytes, &run->block_device));
+    run->device = block_at(run->block_device, run->slots);
+    KVG_TRY(device->ops->event_create(device->self, &run->passed));
+    if (grid->ranks == 1) return open_own_board(batch, run);
+    run->board = grid->board;
+    run->control = grid->board_control;
+    return KVG_OK;
+}
+
+KvgStatus kvg_run_open(KvgBatch *batch)
+{
+    void     *memory = NULL;
+    KvgRun   *run;
+    KvgStatus status;
+
+    KVG_TRY(kvg_calloc(1, sizeof *run, "a run", &memory));
+    batch->run = run = memory;
+    run->slots = batch->slots;
+    run->block_bytes = block_bytes(batch->slots);
+    KVG_TRY_GOTO(open_host_side(batch, run), err_close);
+    run->host = block_at(run->block_memory, run->slots);
+    KVG_TRY_GOTO(open_device_side(batch, run), err_close);
+    return KVG_OK;
+err_close:
+    kvg_run_close(batch);
+    return status;
+}
+
+static void orphan_graphs(KvgBatch *batch)
+{
+    KvDev *device = &batch->placement->device;
+
+    for (KvgGraph *graph = batch->run->graphs; graph != NULL; graph = graph->next) {
+        if (graph->graph != NULL) device->ops->run->graph_free(device->self, graph->graph);
+        device->ops->free(device->self, graph->tokens);
+        graph->batch = NULL;
+    }
+}
+
+void kvg_run_close(KvgBatch *batch)
+{
+    KvgRun *run = batch->run;
+    KvDev  *device = &batch->placement->device;
+
+    if (run == NULL) return;
+    orphan_graphs(batch);
+    if (run->passed != NULL) device->ops->event_destroy(device->self, run->passed);
+    device->ops->free(device->self, run->own_board);
+    device->ops->free(device->self, run->block_device);
+    if (run->host_words != NULL) device->ops->run->words_free(device->self, run->host_words);
+    kvg_free(run->columns);
+    kvg_free(run->lengths);
+    kvg_free(run->result_rows);
+    kvg_free(run->base);
+    kvg_free(run->refusal);
+    kvg_free(run->rows);
+    kvg_free(run->block_memory);
+    kvg_free(run);
+    batch->run = NULL;
+}
+
+/* ---- the grid's board */
+
+uint32_t kvg_grid_record_sequences(const KvgGrid *grid)
+{
+    return grid != NULL && grid->votes != NULL ? grid->votes->max_step_sequences : 0;
+}
+
+KvgStatus kvg_grid_vote_on_device(KvgGrid *grid, const KvVoteBoard *board, KvVoteControl *control)
+{
+    if (grid == NULL || (board != NULL && control == NULL)) {
+        return kvg_fail(KVG_EINVAL, "kvg_grid_vote_on_device: a grid, and with a board the host's side of its control block");
+    }
+    if (grid->run != NULL) {
+        return kvg_fail(KVG_EBUSY, "a run of this grid is on; end it before its board changes");
+    }
+    if (board == NULL) {
+        memset(&grid->board, 0, sizeof grid->board);
+        grid->board_control = NULL;
+        return KVG_OK;
+    }
+    if (board->ranks != (uint32_t)grid->ranks || board->rank != (uint32_t)grid->rank || board->tp != grid->tp) {
+        return kvg_fail(KVG_EINVAL, "the board is for rank %u of %u in stages of %u, and this is rank %d of %d in stages of %u", board->rank, board->ranks,
+                        board->tp, grid->rank, grid->ranks, grid->tp);
+    }
+    if (board->base == NULL || board->slots < kvg_vote_slots(grid->window) || board->sequences_max < kvg_grid_record_sequences(grid)) {
+        return kvg_fail(KVG_EINVAL, "the board has %u slots for records of %u sequences; the grid needs %u slots and %u sequences", board->slots,
+                        board->sequences_max, kvg_vote_slots(grid->window), kvg_grid_record_sequences(grid));
+    }
+    grid->board = *board;
+    grid->board_control = control;
+    return KVG_OK;
+}
+
+/* ---- planning */
+
+static KvgStatus check_rows(const KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot)
+{
+    const KvgBatch *batch = graph->batch;
+
+    if (steps == 0) {
+        return kvg_fail(KVG_EINVAL, "kvg_run_begin: a run takes at least one step");
+    }
+    for (uint32_t i = 0; rows_per_slot != NULL && i < batch->slots; i++) {
+        if (rows_per_slot[i] > graph->captured[i]) {
+            return kvg_fail(KVG_EINVAL, "place %u is asked for %u rows a step and the graph was captured with %u", i, rows_per_slot[i], graph->captured[i]);
+        }
+    }
+    return KVG_OK;
+}
+
+static KvgStatus check_idle(const KvgBatch *batch)
+{
+    if (batch->placement->grid->run != NULL) {
+        return kvg_fail(KVG_EBUSY, "a run of this grid is on; end it before another begins");
+    }
+    if (batch->open_step != NULL || batch->run->capturing != NULL) {
+        return kvg_fail(KVG_EBUSY, "this batch is in a step or a capture; end that before a run begins");
+    }
+    return KVG_OK;
+}
+
+/* Step numbers of a run are known before it begins: nothing may be undecided. */
+static KvgStatus await_all(KvgVotes *votes)
+{
+    while (votes->decided < votes->begun) {
+        KvgStep *step = kvg_step_at(votes, votes->decided + 1);
+        if (step->state == KVG_STEP_BEGUN) {
+            return kvg_fail(KVG_EBUSY, "step %llu is begun and not posted here; post it before a run begins", (unsigned long long)step->number);
+        }
+        KVG_TRY(kvg_step_await(step));
+    }
+    return KVG_OK;
+}
+
+static void fail_here(KvgRun *run, KvgStatus status)
+{
+    if (run->local == KVG_OK) {
+        run->local = status;
+        snprintf(run->local_why, sizeof run->local_why, "%s", kvg_last_error());
+    }
+}
+
+/* Refusals follow from agreed state; a failure of this rank alone is posted as its "no". */
+static KvgStatus stage(KvgRun *run, KvgSequence *sequence, uint32_t slot, uint32_t steps)
+{
+    KvgPlacement *placement = sequence->placement;
+    KvgStatus     status;
+
+    if (sequence->named_in == run->first) {
+        return kvg_fail(KVG_EBUSY, "sequence %llu is named twice in one run", (unsigned long long)sequence->id);
+    }
+    for (uint32_t c = 0; c < placement->plan.class_count; c++) {
+        if (placement->plan.classes[c].ring && (uint64_t)steps * run->rows[slot] > placement->plan.prefill_chunk_max) {
+            return kvg_fail(KVG_ENOFIT, "a run of %u steps of %u rows: a model with windowed layers takes at most %u rows (prefill_chunk_max) while rings are on; "
+                            "begin a shorter run", steps, run->rows[slot], placement->plan.prefill_chunk_max);
+        }
+    }
+    kvg_kv_cache_release_behind(&sequence->cache);
+    status = kvg_kv_cache_run_begin(&sequence->cache, steps, run->rows[slot], NULL);
+    if (status == KVG_ENOMEM || status == KVG_EDEVICE) {
+        fail_here(run, status);
+        status = KVG_OK;
+    }
+    KVG_TRY(status);
+    kvg_sequence_forget_logits(sequence);
+    sequence->generation++;
+    sequence->named_in = run->first;
+    sequence->last_step = 0; /* no step that is remembered: release_behind has been done */
+    sequence->counted_growth = 1;
+    return KVG_OK;
+}
+
+static void plan_place(KvgBatch *batch, uint32_t slot, uint32_t rows, uint32_t steps)
+{
+    KvgRun      *run = batch->run;
+    KvgSequence *sequence = kvg_batch_at(batch, slot);
+    KvgStatus    status;
+
+    run->rows[slot] = sequence != NULL ? rows : 0;
+    run->refusal[slot] = KVG_OK;
+    run->host.places[slot] = UINT32_MAX; /* -1 */
+    if (run->rows[slot] > 0) {
+        status = stage(run, sequence, slot, steps);
+        if (status != KVG_OK) {
+            run->refusal[slot] = (uint8_t)status;
+            run->rows[slot] = 0;
+            batch->placement->stats.refusals[status]++;
+        }
+    }
+    if (run->rows[slot] == 0) return;
+    run->base[slot] = sequence->cache.pos;
+    run->host.places[slot] = sequence->cache.slot;
+    run->host.ids[slot] = kvg_placement_id(batch->placement, sequence->id);
+    run->host.generations[slot] = sequence->generation;
+}
+
+static void fill_block(KvgBatch *batch)
+{
+    KvgRun   *run = batch->run;
+    KvgGrid  *grid = batch->placement->grid;
+    uint32_t  slots = run->slots;
+    RunBlock *block = &run->host;
+
+    for (uint32_t i = 0; i < slots; i++) {
+        block->places[slots + i] = block->next_rows[i] = run->rows[i];
+        block->places[2 * (size_t)slots + i] = run->rows[i] > 0 ? (uint32_t)run->base[i] : 0;
+        block->places[3 * (size_t)slots + i] = 0; /* a graph has its own tokens */
+        block->accepted[i] = run->rows[i];
+        block->taken[i] = 0;
+    }
+    *block->words = (KvVoteWords){ .step = run->first, .decided = run->first - 1, .advance = 1, .running = grid->running, .epoch = grid->epoch, .count = slots,
+                                   .layout = kvg_mix_term(0, batch->placement->number, 0, batch->placement->layout_seed), .last = run->last,
+                                   .status = run->local, .accepts = run->graph->accept != KVG_ACCEPT_OTHERS };
+}
+
+static KvgStatus send(KvgBatch *batch, KvgStream stream)
+{
+    KvDev  *device = &batch->placement->device;
+    KvgRun *run = batch->run;
+
+    KVG_TRY(kvg_store_flush(batch->placement->store, stream));
+    fill_block(batch);
+    return device->ops->htod(device->self, run->block_device, run->block_memory, run->block_bytes, stream);
+}
+
+/* Nothing of the run has reached anybody: the rows are given up here, and the other ranks find this one missing. */
+static void take_back(KvgBatch *batch)
+{
+    for (uint32_t i = 0; i < batch->slots; i++) {
+        if (batch->run->rows[i] > 0) kvg_kv_cache_run_end(&batch->sequence[i]->cache, 0, batch->sequence[i]->cache.held.current);
+    }
+    batch->run->graph = NULL;
+}
+
+KvgStatus kvg_run_begin(KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot, KvgStream stream)
+{
+    KvgBatch *batch = graph != NULL ? graph->batch : NULL;
+    KvgRun   *run;
+    KvgGrid  *grid;
+    KvgStatus status;
+
+    if (batch == NULL || stream == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_run_begin: a graph whose batch is there, and the stream that it will be launched on");
+    }
+    run = batch->run;
+    grid = batch->placement->grid;
+    KVG_TRY(check_rows(graph, steps, rows_per_slot));
+    KVG_TRY(kvg_grid_whole(grid));
+    KVG_TRY(check_idle(batch));
+    KVG_TRY(await_all(grid->votes));
+    KVG_TRY(kvg_grid_usable(grid));
+    kvg_votes_release(grid->votes, grid->votes->begun);
+    run->graph = graph;
+    run->stream = stream;
+    run->first = grid->votes->begun + 1;
+    run->last = grid->votes->begun + steps;
+    run->local = KVG_OK;
+    for (uint32_t i = 0; i < batch->slots; i++) {
+        plan_place(batch, i, rows_per_slot != NULL ? rows_per_slot[i] : graph->captured[i], steps);
+    }
+    *kvg_run_outcome_word(run) = 0;
+    kvg_vote_stop(run->control, 0);
+    kvg_vote_allow(run->control, grid->timeout_ns / 1000u);
+    status = send(batch, stream);
+    if (status != KVG_OK) {
+        take_back(batch);
+        return kvg_grid_fail(grid, KVG_EINDOUBT, "a run could not be sent to the device, and the other ranks cannot know: %s", kvg_last_error());
+    }
+    run->begun_ns = run->progress_ns = kvg_grid_now(grid);
+    run->moved_ns = 0;
+    run->progress = 0;
+    grid->run = batch;
+    return KVG_OK;
+}
+
+KvgStatus kvg_run_refusal(const KvgGraph *graph, uint32_t slot)
+{
+    if (graph == NULL || graph->batch == NULL || slot >= graph->batch->slots) {
+        return kvg_fail(KVG_EINVAL, "kvg_run_refusal: a graph whose batch is there, and one of its places");
+    }
+    return (KvgStatus)graph->batch->run->refusal[slot];
+}
+
+KvgStatus kvg_graph_launch(KvgGraph *graph, KvgStream stream)
+{
+    KvgBatch *batch = graph != NULL ? graph->batch : NULL;
+
+    if (batch == NULL || batch->run->graph != graph || batch->placement->grid->run != batch) {
+        return kvg_fail(KVG_ESTALE, "kvg_graph_launch: no run of this graph is on; kvg_run_begin plans one");
+    }
+    if (graph->joined) {
+        return kvg_fail(KVG_EINVAL, "kvg_graph_launch: the nodes were captured into a graph of yours; launch that");
+    }
+    return kvg_run_ops(batch)->graph_launch(batch->placement->device.self, graph->graph, stream);
+}
+
+int kvg_run_names(const KvgSequence *sequence)
+{
+    const KvgBatch *batch = sequence->placement->grid->run;
+
+    for (uint32_t i = 0; batch != NULL && i < batch->slots; i++) {
+        if (batch->sequence[i] == sequence && batch->run->rows[i] > 0) return 1;
+    }
+    return 0;
+}
+
+/* ---- watching */
+
+/* The sign of life of the rank that has been silent longest. */
+static uint64_t oldest_sign(const KvgGrid *grid)
+{
+    uint64_t oldest = UINT64_MAX;
+
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        if (rank == grid->rank) continue;
+        uint64_t sign = grid->liveness.ops->last_sign_ns(grid->liveness.self, rank);
+        oldest = sign < oldest ? sign : oldest;
+    }
+    return oldest;
+}
+
+static uint64_t steps_published(const KvgRun *run, KvVoteWord *word_p)
+{
+    KvVoteWord word = kvg_vote_word(*kvg_run_outcome_word(run), run->first - 1);
+
+    *word_p = word;
+    if (word.kind == KVG_VOTE_WORD_NONE) return 0;
+    return word.step - run->first + (word.kind == KVG_VOTE_WORD_DECIDED && word.outcome.kind == KVG_VOTE_PUBLISH);
+}
+
+/* Waits in the stream go on while every peer gives signs of life, and end at once when one is lost. One that lives and never votes ends them too, after many deadlines. */
+void kvg_run_watch(KvgGrid *grid)
+{
+    KvgRun    *run = grid->run->run;
+    uint64_t   now = kvg_grid_now(grid), oldest = grid->ranks > 1 ? oldest_sign(grid) : now, published;
+    KvVoteWord word;
+
+    if (grid->lost_count > 0) {
+        kvg_vote_stop(run->control, 1);
+        return;
+    }
+    published = steps_published(run, &word);
+    if (published != run->progress) {
+        run->progress = published;
+        run->progress_ns = now;
+    }
+    if (oldest > run->moved_ns && now - run->progress_ns < KVG_LIVELY_DEADLINES * grid->timeout_ns) {
+        run->moved_ns = oldest;
+        kvg_vote_forward(run->control);
+    }
+}
+
+KvgStatus kvg_run_test(KvgGraph *graph, uint64_t *published, int *stopped)
+{
+    KvgBatch  *batch = graph != NULL ? graph->batch : NULL;
+    KvVoteWord word;
+
+    if (batch == NULL || batch->run->graph != graph || published == NULL || stopped == NULL) {
+        return kvg_fail(KVG_ESTALE, "kvg_run_test: no run of this graph is on");
+    }
+    KVG_TRY(kvg_grid_turn(batch->placement->grid));
+    *published = steps_published(batch->run, &word);
+    *stopped = word.kind != KVG_VOTE_WORD_NONE && (word.kind != KVG_VOTE_WORD_DECIDED || word.outcome.kind != KVG_VOTE_PUBLISH || word.step == batch->run->last);
+    return KVG_OK;
+}

@@ -1,0 +1,86 @@
+/* Run, inside: what a batch keeps for captured runs. Private to pp/capture.c, pp/run*.c.
+ *
+ *   block   one piece of device memory, sent whole at run_begin: the words and arrays that votes read and move (RunBlock)
+ *   words   host memory that both sides see: the outcome word, a board's control where the board is our own, a peeked slot
+ *   board   the grid's; on a grid of one rank the run's own, in the placement's device memory */
+#ifndef KVG_RUN_IMPL_H
+#define KVG_RUN_IMPL_H
+
+#include <kvgrid/dev_run.h>
+
+#include "pp/internal.h"
+
+typedef struct RunBlock { /* pointers into it, on one side */
+    KvVoteWords *words;
+    uint64_t    *ids, *generations;
+    uint32_t    *places; /* [4][slots]: slots, rows, first rows, first tokens (KvStorePlaces) */
+    uint32_t    *next_rows, *accepted, *taken;
+} RunBlock;
+
+struct KvgRun {
+    uint32_t      slots;
+    size_t        block_bytes;
+    void         *block_memory, *block_device;
+    RunBlock      host, device;
+    uint8_t      *host_words;   /* outcome word, own control, peeked slot */
+    uint8_t      *device_words;
+    KvVoteBoard   board;
+    KvVoteControl *control;
+    void         *own_board;    /* device memory; NULL: the grid's */
+    KvEvent       passed;
+    KvgGraph     *graphs;       /* all of the batch's, linked by `next` */
+    /* ---- while a capture is on */
+    KvgGraph     *capturing;
+    KvgStream     stream;       /* the capture's; then the run's */
+    /* ---- while a run is on */
+    KvgGraph     *graph;        /* whose run it is; NULL: none */
+    uint64_t      first, last;  /* steps */
+    uint64_t      begun_ns;
+    uint64_t      moved_ns;     /* the oldest sign of life at which the deadline was last moved */
+    uint64_t      progress;     /* as last seen: steps published */
+    uint64_t      progress_ns;
+    KvgStatus     local;        /* what this rank alone failed with: it posts "no" */
+    char          local_why[256];
+    uint32_t     *rows;         /* [slots] that each step stages */
+    uint8_t      *refusal;      /* [slots] */
+    uint64_t     *base;         /* [slots] committed rows at the begin */
+    uint32_t     *result_rows;  /* [slots] */
+    uint32_t     *lengths;      /* [store's slots] scratch: as read back */
+    int32_t      *columns;      /* likewise */
+};
+
+struct KvgGraph {
+    KvgBatch     *batch;        /* NULL once it is destroyed */
+    KvgGraph     *next;
+    void         *graph;        /* the device's; NULL: the nodes stand in a graph of the caller's */
+    uint32_t     *captured;     /* [slots] rows */
+    uint32_t      rows_max;
+    void         *tokens;       /* [slots] device memory: first tokens */
+    KvgAccept     accept;
+    int           joined;
+    KvVoteArrays  arrays;
+};
+
+#define RUN_OUTCOME_AT 0u
+#define RUN_CONTROL_AT 64u
+#define RUN_PEEK_AT    128u
+
+static inline volatile uint64_t *kvg_run_outcome_word(const KvgRun *run)
+{
+    return (volatile uint64_t *)(void *)(run->host_words + RUN_OUTCOME_AT);
+}
+
+static inline const KvDevRunOps *kvg_run_ops(const KvgBatch *batch)
+{
+    return batch->placement->device.ops->run;
+}
+
+/* run.c: makes and frees what a batch needs; the first capture asks for it. */
+KvgStatus kvg_run_open(KvgBatch *batch);
+void      kvg_run_close(KvgBatch *batch);
+/* 1: it takes part in the run that is on. */
+int kvg_run_names(const KvgSequence *sequence);
+/* One look at a run that is on: liveness, deadline. */
+void kvg_run_watch(KvgGrid *grid);
+
+#endif
