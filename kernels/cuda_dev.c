@@ -1,5 +1,6 @@
 /* CUDA device: the operations of the seam. Memory is in cuda_memory.c and cuda_range.c, order and staging in cuda_stream.c, kernels in *.cu. */
 #include "kernels/cuda_dev.h"
+#include "kernels/cuda_run.h"
 
 #include <string.h>
 
@@ -247,7 +248,7 @@ static void cuda_close(void *self)
     .set_i32_one = cuda_set_i32_one, .synchronize = cuda_synchronize, .event_create = cuda_event_create,                        \
     .event_destroy = cuda_event_destroy, .event_record = cuda_event_record, .stream_wait = cuda_stream_wait,                    \
     .encode_rows = cuda_encode_rows, .decode_rows = cuda_decode_rows, .patch = cuda_patch, .clear = cuda_clear,                 \
-    .recurrent_token = cuda_recurrent_token, .encode_batch = cuda_encode_batch, .close = cuda_close
+    .recurrent_token = cuda_recurrent_token, .encode_batch = cuda_encode_batch, .run = &kvg_cuda_run_ops, .close = cuda_close
 
 static const KvDevOps cuda_ops = {
     .name = "cuda", .reserve = kvg_cuda_reserve, .extend = kvg_cuda_extend, .give_back = kvg_cuda_give_back, .release = kvg_cuda_release,

@@ -75,7 +75,7 @@ static void describe(const KvgBatch *batch, KvgGraph *graph)
     KvVoteArrays       *arrays = &graph->arrays;
 
     kvg_store_run_words(placement->store, &store);
-    *arrays = (KvVoteArrays){ .words = run->device.words, .entries = run->slots, .classes = kvg_store_class_count(placement->store),
+    *arrays = (KvVoteArrays){ .words = run->device.words, .ahead = run->device.ahead, .entries = run->slots, .classes = kvg_store_class_count(placement->store),
                               .slots = (const int32_t *)run->device.places, .ids = run->device.ids, .generations = run->device.generations,
                               .accepted = graph->accept == KVG_ACCEPT_DEVICE ? run->device.accepted : NULL, .next_rows = run->device.next_rows,
                               .taken = run->device.taken, .rows = run->device.places + run->slots, .first_row = run->device.places + 2 * (size_t)run->slots,

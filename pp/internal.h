@@ -366,6 +366,12 @@ void kvg_step_roll_back(KvgStep *step, const uint16_t *tainted);
 /* Moves `decided` on over steps that are decided in a row. */
 void kvg_steps_advance(KvgVotes *votes);
 
+/* run.c */
+/* One look at a captured run that is on: liveness, deadline. */
+void kvg_run_watch(KvgGrid *grid);
+/* 1: the sequence takes part in it. */
+int kvg_run_names(const KvgSequence *sequence);
+
 /* sequence.c */
 /* Its last step is decided (waits for it) and it is open: EBUSY begun and unposted here, EINDOUBT, EPEER, ESTALE. Changes no count. */
 KvgStatus kvg_sequence_await_last(KvgSequence *sequence);

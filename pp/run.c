@@ -6,14 +6,14 @@
 
 /* ---- memory */
 
-static size_t align8(size_t bytes)
+static size_t align16(size_t bytes)
 {
-    return (bytes + 7) / 8 * 8;
+    return (bytes + 15) / 16 * 16;
 }
 
 static size_t block_bytes(uint32_t slots)
 {
-    return align8(sizeof(KvVoteWords)) + (size_t)slots * (2 * sizeof(uint64_t) + 7 * sizeof(uint32_t));
+    return align16(sizeof(KvVoteWords)) + align16(kvg_vote_ahead_bytes(slots)) + (size_t)slots * (2 * sizeof(uint64_t) + 7 * sizeof(uint32_t));
 }
 
 static RunBlock block_at(void *memory, uint32_t slots)
@@ -22,7 +22,8 @@ static RunBlock block_at(void *memory, uint32_t slots)
     uint8_t  *at = memory;
 
     block.words = (KvVoteWords *)memory;
-    block.ids = (uint64_t *)(void *)(at + align8(sizeof(KvVoteWords)));
+    block.ahead = at + align16(sizeof(KvVoteWords));
+    block.ids = (uint64_t *)(void *)(at + align16(sizeof(KvVoteWords)) + align16(kvg_vote_ahead_bytes(slots)));
     block.generations = block.ids + slots;
     block.places = (uint32_t *)(block.generations + slots);
     block.next_rows = block.places + 4 * (size_t)slots;
@@ -163,8 +164,8 @@ KvgStatus kvg_grid_vote_on_device(KvgGrid *grid, const KvVoteBoard *board, KvVot
         return kvg_fail(KVG_EINVAL, "the board is for rank %u of %u in stages of %u, and this is rank %d of %d in stages of %u", board->rank, board->ranks,
                         board->tp, grid->rank, grid->ranks, grid->tp);
     }
-    if (board->base == NULL || board->slots < kvg_vote_slots(grid->window) || board->sequences_max < kvg_grid_record_sequences(grid)) {
-        return kvg_fail(KVG_EINVAL, "the board has %u slots for records of %u sequences; the grid needs %u slots and %u sequences", board->slots,
+    if (board->base == NULL || board->slots < kvg_vote_slots(grid->window) || board->sequences_max != kvg_grid_record_sequences(grid)) {
+        return kvg_fail(KVG_EINVAL, "the board has %u slots for records of %u sequences; the grid needs %u slots and exactly %u sequences", board->slots,
                         board->sequences_max, kvg_vote_slots(grid->window), kvg_grid_record_sequences(grid));
     }
     grid->board = *board;
@@ -289,6 +290,7 @@ static void fill_block(KvgBatch *batch)
         block->accepted[i] = run->rows[i];
         block->taken[i] = 0;
     }
+    memset(block->ahead, 0, kvg_vote_ahead_bytes(slots)); /* of an earlier run */
     *block->words = (KvVoteWords){ .step = run->first, .decided = run->first - 1, .advance = 1, .running = grid->running, .epoch = grid->epoch, .count = slots,
                                    .layout = kvg_mix_term(0, batch->placement->number, 0, batch->placement->layout_seed), .last = run->last,
                                    .status = run->local, .accepts = run->graph->accept != KVG_ACCEPT_OTHERS };

@@ -26,7 +26,7 @@ typedef struct KvgGraph KvgGraph;
 
 /** The board that this grid's device votes meet on: copied; what it points to stays until the grid is destroyed, or until another is given (NULL: none).
  *  control is the host's side of board->control. Reach: local, the same on every rank. EINVAL: the board's ranks, tp or rank are not the grid's, it has too few
- *  slots for the grid's window, or room for fewer sequences than kvg_grid_record_sequences. EBUSY: a run is on. */
+ *  slots for the grid's window, or room for another number of sequences than kvg_grid_record_sequences. EBUSY: a run is on. */
 KVG_API KvgStatus kvg_grid_vote_on_device(KvgGrid *grid, const KvVoteBoard *board, KvVoteControl *control);
 /** max_step_sequences of the grid's first placement, which fixes the record; 0 before it. Reach: local. */
 KVG_API uint32_t kvg_grid_record_sequences(const KvgGrid *grid);

@@ -12,6 +12,7 @@
 
 typedef struct RunBlock { /* pointers into it, on one side */
     KvVoteWords *words;
+    void        *ahead;
     uint64_t    *ids, *generations;
     uint32_t    *places; /* [4][slots]: slots, rows, first rows, first tokens (KvStorePlaces) */
     uint32_t    *next_rows, *accepted, *taken;
@@ -78,9 +79,5 @@ static inline const KvDevRunOps *kvg_run_ops(const KvgBatch *batch)
 /* run.c: makes and frees what a batch needs; the first capture asks for it. */
 KvgStatus kvg_run_open(KvgBatch *batch);
 void      kvg_run_close(KvgBatch *batch);
-/* 1: it takes part in the run that is on. */
-int kvg_run_names(const KvgSequence *sequence);
-/* One look at a run that is on: liveness, deadline. */
-void kvg_run_watch(KvgGrid *grid);
 
 #endif

@@ -1,5 +1,5 @@
 /* Sequence: posted calls. Each checks agreed state, changes all classes or none, and is mixed into the running digest with its answer. */
-#include "pp/run_impl.h"
+#include "pp/internal.h"
 
 #include <string.h>
 

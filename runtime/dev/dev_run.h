@@ -5,6 +5,7 @@
 #ifndef KVG_DEV_RUN_H
 #define KVG_DEV_RUN_H
 
+#include <kvgrid/dev.h>
 #include <kvgrid/device_vote.h>
 
 KVG_BEGIN_DECLS
