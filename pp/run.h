@@ -17,7 +17,7 @@
 #ifndef KVG_RUN_H
 #define KVG_RUN_H
 
-#include <kvgrid/device_vote.h>
+#include <kvgrid/dev_run.h>
 #include <kvgrid/step.h>
 
 KVG_BEGIN_DECLS
