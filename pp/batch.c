@@ -45,7 +45,7 @@ void kvg_batch_destroy(KvgBatch *batch)
     if (batch == NULL) {
         return;
     }
-    if (batch->placement->grid->run == batch) { /* its kernels end at their next look, and what they have published counts */
+    if (batch->run != NULL && batch->run->graph != NULL) { /* its kernels end at their next look, and what they have published counts */
         kvg_vote_stop(batch->run->control, 1);
         kvg_run_end(batch->run->graph, batch->run->stream, NULL);
     }

@@ -195,7 +195,7 @@ KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, Kv
 
     KVG_TRY(check_begin(batch, capture, stream));
     KVG_TRY(check_rows(batch, capture, &rows_max));
-    if (batch->placement->grid->run != NULL) {
+    if (batch->placement->grid->run_count != 0) {
         return kvg_fail(KVG_EBUSY, "a run of this grid is on; end it before a capture begins");
     }
     if (batch->run == NULL) KVG_TRY(kvg_run_open(batch));

@@ -316,14 +316,14 @@ KvgStatus kvg_grid_turn(KvgGrid *grid)
         grid->last_poll_ns = now;
         grid->liveness.ops->poll(grid->liveness.self);
         notice_losses(grid);
-        if (grid->run != NULL) kvg_run_watch(grid);
+        if (grid->run_count != 0) kvg_run_watch(grid);
     }
     return receive_messages(grid);
 }
 
 KvgStatus kvg_grid_no_run(const KvgGrid *grid)
 {
-    return grid->run == NULL ? KVG_OK : kvg_fail(KVG_EBUSY, "a captured run of this grid is on; kvg_run_end comes first");
+    return grid->run_count == 0 ? KVG_OK : kvg_fail(KVG_EBUSY, "a captured run of this grid is on; kvg_run_end comes first");
 }
 
 KvgStatus kvg_grid_progress(KvgGrid *grid)

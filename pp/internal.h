@@ -105,6 +105,8 @@ KvgStatus kvg_setup_finish(KvgStatus started, KvgSetup *const *setup);
 
 /* ---- grid */
 
+#define KVG_STEP_BATCHES_MAX 4 /* of one step, of one run */
+
 typedef struct KvgVotes KvgVotes;
 
 typedef struct KvRecordSlot { /* the records of one step, as they arrive */
@@ -143,7 +145,8 @@ struct KvgGrid {
     uint32_t      placed;     /* placements so far: numbers them */
     KvVoteBoard    board;     /* of votes on the device; base NULL: none */
     KvVoteControl *board_control;
-    KvgBatch      *run;       /* whose captured run is on; NULL: none */
+    KvgBatch      *run[KVG_STEP_BATCHES_MAX]; /* whose captured run is on */
+    uint32_t       run_count; /* 0: none is */
 };
 
 /* Receives messages and looks at liveness. */
@@ -186,8 +189,6 @@ typedef struct KvStepEntry {
     uint32_t     staged;     /* rows, all passes */
     uint32_t     slot;       /* among the step's places */
 } KvStepEntry;
-
-#define KVG_STEP_BATCHES_MAX 4
 
 struct KvgStep {
     uint64_t      number;

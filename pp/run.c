@@ -152,7 +152,7 @@ KvgStatus kvg_grid_vote_on_device(KvgGrid *grid, const KvVoteBoard *board, KvVot
     if (grid == NULL || (board != NULL && control == NULL)) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_vote_on_device: a grid, and with a board the host's side of its control block");
     }
-    if (grid->run != NULL) {
+    if (grid->run_count != 0) {
         return kvg_fail(KVG_EBUSY, "a run of this grid is on; end it before its board changes");
     }
     if (board == NULL) {
@@ -192,7 +192,7 @@ static KvgStatus check_rows(const KvgGraph *graph, uint32_t steps, const uint32_
 
 static KvgStatus check_idle(const KvgBatch *batch)
 {
-    if (batch->placement->grid->run != NULL) {
+    if (batch->placement->grid->run_count != 0) {
         return kvg_fail(KVG_EBUSY, "a run of this grid is on; end it before another begins");
     }
     if (batch->open_step != NULL || batch->run->capturing != NULL) {
@@ -228,7 +228,7 @@ static KvgStatus stage(KvgRun *run, KvgSequence *sequence, uint32_t slot, uint32
     KvgPlacement *placement = sequence->placement;
     KvgStatus     status;
 
-    if (sequence->named_in == run->first) {
+    if (sequence->cache.classes[0].active) {
         return kvg_fail(KVG_EBUSY, "sequence %llu is named twice in one run", (unsigned long long)sequence->id);
     }
     for (uint32_t c = 0; c < placement->plan.class_count; c++) {
@@ -246,7 +246,6 @@ static KvgStatus stage(KvgRun *run, KvgSequence *sequence, uint32_t slot, uint32
     KVG_TRY(status);
     kvg_sequence_forget_logits(sequence);
     sequence->generation++;
-    sequence->named_in = run->first;
     sequence->last_step = 0; /* no step that is remembered: release_behind has been done */
     sequence->counted_growth = 1;
     return KVG_OK;
@@ -291,7 +290,7 @@ static void fill_block(KvgBatch *batch)
         block->taken[i] = 0;
     }
     memset(block->ahead, 0, kvg_vote_ahead_bytes(slots)); /* of an earlier run */
-    *block->words = (KvVoteWords){ .step = run->first, .decided = run->first - 1, .advance = 1, .running = grid->running, .epoch = grid->epoch, .count = slots,
+    *block->words = (KvVoteWords){ .step = run->first, .decided = run->first - 1, .advance = run->advance, .running = grid->running, .epoch = grid->epoch, .count = slots,
                                    .layout = kvg_mix_term(0, batch->placement->number, 0, batch->placement->layout_seed), .last = run->last,
                                    .status = run->local, .accepts = run->graph->accept != KVG_ACCEPT_OTHERS };
 }
@@ -315,45 +314,78 @@ static void take_back(KvgBatch *batch)
     batch->run->graph = NULL;
 }
 
-KvgStatus kvg_run_begin(KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot, KvgStream stream)
+static KvgStatus check_joint(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream)
 {
-    KvgBatch *batch = graph != NULL ? graph->batch : NULL;
-    KvgRun   *run;
-    KvgGrid  *grid;
-    KvgStatus status;
+    const KvgGrid *grid;
 
-    if (batch == NULL || stream == NULL) {
-        return kvg_fail(KVG_EINVAL, "kvg_run_begin: a graph whose batch is there, and the stream that it will be launched on");
+    if (graphs == NULL || count < 1 || count > KVG_STEP_BATCHES_MAX || stream == NULL) {
+        return kvg_fail(KVG_EINVAL, "a run takes 1 to %d graphs, and the stream that they will be launched on", KVG_STEP_BATCHES_MAX);
     }
-    run = batch->run;
-    grid = batch->placement->grid;
-    KVG_TRY(check_rows(graph, steps, rows_per_slot));
+    for (uint32_t b = 0; b < count; b++) {
+        if (graphs[b] == NULL || graphs[b]->batch == NULL || graphs[b]->batch->placement->grid != graphs[0]->batch->placement->grid) {
+            return kvg_fail(KVG_EINVAL, "graph %u of the run: a graph of the same grid whose batch is there is needed", b);
+        }
+        for (uint32_t other = 0; other < b; other++) {
+            if (graphs[other]->batch == graphs[b]->batch) return kvg_fail(KVG_EINVAL, "a run names one batch twice");
+        }
+        KVG_TRY(check_rows(graphs[b], steps, rows_per_slot != NULL ? rows_per_slot[b] : NULL));
+    }
+    grid = graphs[0]->batch->placement->grid;
+    if (count > grid->window) {
+        return kvg_fail(KVG_EINVAL, "a run of %u batches leaves as many steps undecided, and the grid's window is %u; raise max_in_flight", count, grid->window);
+    }
     KVG_TRY(kvg_grid_whole(grid));
-    KVG_TRY(check_idle(batch));
-    KVG_TRY(await_all(grid->votes));
-    KVG_TRY(kvg_grid_usable(grid));
-    kvg_votes_release(grid->votes, grid->votes->begun);
+    for (uint32_t b = 0; b < count; b++) KVG_TRY(check_idle(graphs[b]->batch));
+    return KVG_OK;
+}
+
+static void plan(KvgGraph *graph, const uint32_t *rows_per_slot, uint32_t steps, uint64_t first, uint32_t advance, KvgStream stream)
+{
+    KvgBatch *batch = graph->batch;
+    KvgRun   *run = batch->run;
+
     run->graph = graph;
     run->stream = stream;
-    run->first = grid->votes->begun + 1;
-    run->last = grid->votes->begun + steps;
+    run->first = first;
+    run->advance = advance;
+    run->last = first + (uint64_t)(steps - 1) * advance;
     run->local = KVG_OK;
+    run->moved_ns = run->progress = 0;
+    run->progress_ns = kvg_grid_now(batch->placement->grid);
     for (uint32_t i = 0; i < batch->slots; i++) {
         plan_place(batch, i, rows_per_slot != NULL ? rows_per_slot[i] : graph->captured[i], steps);
     }
     *kvg_run_outcome_word(run) = 0;
     kvg_vote_stop(run->control, 0);
-    kvg_vote_allow(run->control, grid->timeout_ns / 1000u);
-    status = send(batch, stream);
+    kvg_vote_allow(run->control, batch->placement->grid->timeout_ns / 1000u);
+}
+
+KvgStatus kvg_run_begin_joint(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream)
+{
+    KvgGrid  *grid;
+    KvgStatus status = KVG_OK;
+
+    KVG_TRY(check_joint(graphs, rows_per_slot, count, steps, stream));
+    grid = graphs[0]->batch->placement->grid;
+    KVG_TRY(await_all(grid->votes));
+    KVG_TRY(kvg_grid_usable(grid));
+    kvg_votes_release(grid->votes, grid->votes->begun);
+    for (uint32_t b = 0; b < count; b++) {
+        plan(graphs[b], rows_per_slot != NULL ? rows_per_slot[b] : NULL, steps, grid->votes->begun + 1 + b, count, stream);
+        grid->run[b] = graphs[b]->batch;
+    }
+    for (uint32_t b = 0; b < count && status == KVG_OK; b++) status = send(grid->run[b], stream);
     if (status != KVG_OK) {
-        take_back(batch);
+        for (uint32_t b = 0; b < count; b++) take_back(grid->run[b]);
         return kvg_grid_fail(grid, KVG_EINDOUBT, "a run could not be sent to the device, and the other ranks cannot know: %s", kvg_last_error());
     }
-    run->begun_ns = run->progress_ns = kvg_grid_now(grid);
-    run->moved_ns = 0;
-    run->progress = 0;
-    grid->run = batch;
+    grid->run_count = count;
     return KVG_OK;
+}
+
+KvgStatus kvg_run_begin(KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot, KvgStream stream)
+{
+    return kvg_run_begin_joint(&graph, rows_per_slot != NULL ? &rows_per_slot : NULL, 1, steps, stream);
 }
 
 KvgStatus kvg_run_refusal(const KvgGraph *graph, uint32_t slot)
@@ -368,7 +400,7 @@ KvgStatus kvg_graph_launch(KvgGraph *graph, KvgStream stream)
 {
     KvgBatch *batch = graph != NULL ? graph->batch : NULL;
 
-    if (batch == NULL || batch->run->graph != graph || batch->placement->grid->run != batch) {
+    if (batch == NULL || batch->run->graph != graph) {
         return kvg_fail(KVG_ESTALE, "kvg_graph_launch: no run of this graph is on; kvg_run_begin plans one");
     }
     if (graph->joined) {
@@ -377,12 +409,20 @@ KvgStatus kvg_graph_launch(KvgGraph *graph, KvgStream stream)
     return kvg_run_ops(batch)->graph_launch(batch->placement->device.self, graph->graph, stream);
 }
 
+static int names(const KvgBatch *batch, const KvgSequence *sequence)
+{
+    for (uint32_t i = 0; i < batch->slots; i++) {
+        if (batch->sequence[i] == sequence && batch->run->rows[i] > 0) return 1;
+    }
+    return 0;
+}
+
 int kvg_run_names(const KvgSequence *sequence)
 {
-    const KvgBatch *batch = sequence->placement->grid->run;
+    const KvgGrid *grid = sequence->placement->grid;
 
-    for (uint32_t i = 0; batch != NULL && i < batch->slots; i++) {
-        if (batch->sequence[i] == sequence && batch->run->rows[i] > 0) return 1;
+    for (uint32_t b = 0; b < grid->run_count; b++) {
+        if (names(grid->run[b], sequence)) return 1;
     }
     return 0;
 }
@@ -408,13 +448,12 @@ static uint64_t steps_published(const KvgRun *run, KvVoteWord *word_p)
 
     *word_p = word;
     if (word.kind == KVG_VOTE_WORD_NONE) return 0;
-    return word.step - run->first + (word.kind == KVG_VOTE_WORD_DECIDED && word.outcome.kind == KVG_VOTE_PUBLISH);
+    return (word.step - run->first) / run->advance + (word.kind == KVG_VOTE_WORD_DECIDED && word.outcome.kind == KVG_VOTE_PUBLISH);
 }
 
 /* Waits in the stream go on while every peer gives signs of life, and end at once when one is lost. One that lives and never votes ends them too, after many deadlines. */
-void kvg_run_watch(KvgGrid *grid)
+static void watch(const KvgGrid *grid, KvgRun *run)
 {
-    KvgRun    *run = grid->run->run;
     uint64_t   now = kvg_grid_now(grid), oldest = grid->ranks > 1 ? oldest_sign(grid) : now, published;
     KvVoteWord word;
 
@@ -431,6 +470,11 @@ void kvg_run_watch(KvgGrid *grid)
         run->moved_ns = oldest;
         kvg_vote_forward(run->control);
     }
+}
+
+void kvg_run_watch(KvgGrid *grid)
+{
+    for (uint32_t b = 0; b < grid->run_count; b++) watch(grid, grid->run[b]->run);
 }
 
 KvgStatus kvg_run_test(KvgGraph *graph, uint64_t *published, int *stopped)

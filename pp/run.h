@@ -73,13 +73,17 @@ KVG_API KvgStatus kvg_run_arrays(const KvgBatch *batch, KvgRunArrays *arrays);
  *  prefill_chunk_max rows of a windowed class in all, ETAINTED, EBUSY a replay is owed). What is planned reaches the device in order on `stream`. Reach: posted.
  *  The call fails with EINVAL, EBUSY, EINDOUBT, EPEER, ELAYOUT: no run is on. */
 KVG_API KvgStatus kvg_run_begin(KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot, KvgStream stream);
+/** The same for several batches that take turns, as a pipeline's micro-batches do: of one grid, at most 4 (and at most the grid's window of undecided steps), with
+ *  disjoint sequences, each with steps and votes of its own. Replays are launched in the order of `graphs`, one of each in turn, on every rank. A batch that
+ *  stops early stops alone; all end together, by kvg_run_end with any of the graphs. */
+KVG_API KvgStatus kvg_run_begin_joint(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream);
 KVG_API KvgStatus kvg_run_refusal(const KvgGraph *graph, uint32_t slot);
 /** Enqueues one replay, with no other host work. A replay beyond `steps`, or after the run has stopped, does nothing. ESTALE no run of this graph is on. */
 KVG_API KvgStatus kvg_graph_launch(KvgGraph *graph, KvgStream stream);
 
 typedef struct KvgRunResult {
     size_t          size;       /* set by the caller to sizeof(KvgRunResult) */
-    uint64_t        first_step; /* number of the run's first step */
+    uint64_t        first_step; /* number of the batch's first step in the run */
     uint64_t        published;  /* steps that were published */
     KvgOutcome      outcome;    /* of the last step decided: the last published one, or the one that ended the run early */
     const uint32_t *rows;       /* [slots] rows that the run committed for each place; valid until the batch's next run */
@@ -92,6 +96,8 @@ KVG_API KvgStatus kvg_run_test(KvgGraph *graph, uint64_t *published, int *stoppe
  *  number on every rank. KVG_OK: all that was launched is published; else the status of the step that ended it (as kvg_step_wait; EINDOUBT: settle the grid).
  *  Reach: posted. */
 KVG_API KvgStatus kvg_run_end(KvgGraph *graph, KvgStream stream, KvgRunResult *result);
+/** Status and result of this graph's batch in the run that ended last: what kvg_run_end says of the graph that it was called with. Reach: local. */
+KVG_API KvgStatus kvg_run_result(const KvgGraph *graph, KvgRunResult *result);
 
 KVG_END_DECLS
 #endif

@@ -39,6 +39,7 @@ static KvgStatus read_back(KvgBatch *batch, KvgStream stream)
     return device->ops->synchronize(device->self, stream);
 }
 
+/* The records of the step that is not published, if there is one. */
 static KvgStatus peek(KvgBatch *batch, uint64_t step, KvgStream stream)
 {
     KvgRun *run = batch->run;
@@ -65,21 +66,20 @@ static void adopt_lengths(KvgBatch *batch)
     }
 }
 
-static KvgStep *place_step(KvgBatch *batch, uint64_t number)
+static void place_step(KvgBatch *batch, uint64_t number)
 {
-    KvgBatch *batches[1] = { batch };
-    KvgStep  *step = kvg_step_place(batch->placement->grid->votes, number, batches, 1);
+    KvgStep *step = kvg_step_place(batch->placement->grid->votes, number, &batch, 1);
 
-    step->running = batch->placement->grid->running;
     step->count = batch->slots; /* entries of a run go by place: one that takes no part has no sequence and no rows */
     for (uint32_t i = 0; i < batch->slots; i++) {
         step->entries[i] = (KvStepEntry){ .slot = i };
     }
-    return step;
+    batch->run->step = step;
 }
 
-static void enter(KvgBatch *batch, KvgStep *step, uint32_t i, uint64_t base_rows)
+static void enter(KvgBatch *batch, uint32_t i, uint64_t base_rows)
 {
+    KvgStep     *step = batch->run->step;
     KvgSequence *sequence = batch->sequence[i];
 
     step->rows[i] = batch->run->rows[i];
@@ -90,99 +90,96 @@ static void enter(KvgBatch *batch, KvgStep *step, uint32_t i, uint64_t base_rows
 }
 
 /* The last published step is remembered, since a peer may not have published it yet. */
-static KvgStep *remember_published(KvgBatch *batch, uint64_t number)
+static void remember_published(KvgBatch *batch)
 {
-    KvgRun   *run = batch->run;
-    KvgVotes *votes = batch->placement->grid->votes;
-    KvgStep  *step = place_step(batch, number);
+    KvgRun *run = batch->run;
 
+    place_step(batch, run->first + (run->published - 1) * run->advance);
     for (uint32_t i = 0; i < batch->slots; i++) {
         if (run->rows[i] == 0) continue;
-        enter(batch, step, i, batch->sequence[i]->cache.pos - run->host.taken[i]);
-        step->accepted[i] = run->host.taken[i];
+        enter(batch, i, batch->sequence[i]->cache.pos - run->host.taken[i]);
+        run->step->accepted[i] = run->host.taken[i];
     }
-    votes->begun = number;
-    votes->decided = votes->released = number - 1;
-    kvg_step_adopt_published(step);
-    batch->placement->stats.steps += number - run->first; /* and this one */
-    batch->placement->stats.commits += number - run->first;
-    return step;
+    kvg_step_adopt_published(run->step);
+    batch->placement->stats.steps += run->published - 1; /* and this one */
+    batch->placement->stats.commits += run->published - 1;
+}
+
+/* Steps of a run that are not remembered for themselves: published everywhere, or never taken by a batch that stopped. */
+static void fill_numbers(KvgVotes *votes, uint64_t most)
+{
+    uint64_t from = most > votes->begun + votes->ring ? most - votes->ring + 1 : votes->begun + 1;
+
+    for (uint64_t number = from; number <= most; number++) {
+        kvg_step_place(votes, number, NULL, 0)->state = KVG_STEP_DECIDED;
+    }
 }
 
 /* ---- what ended it */
 
 /* The rows that the device has staged are staged here too. They were booked for the run, so agreed state cannot refuse them. */
-static void stage_again(KvgBatch *batch, KvgStep *step)
+static void stage_again(KvgBatch *batch)
 {
     KvgRun *run = batch->run;
 
+    place_step(batch, run->ended_by);
     for (uint32_t i = 0; i < batch->slots; i++) {
         KvgSequence *sequence = batch->sequence[i];
         KvgStatus    status;
 
         if (run->rows[i] == 0) continue;
-        enter(batch, step, i, sequence->cache.pos);
+        enter(batch, i, sequence->cache.pos);
         status = kvg_kv_cache_begin(&sequence->cache);
         if (status == KVG_OK) status = kvg_kv_cache_append(&sequence->cache, run->rows[i], NULL);
         KVG_ASSERT(status == KVG_OK || status == KVG_ENOMEM || status == KVG_EDEVICE);
-        step->first_row[i] = sequence->cache.pos;
+        run->step->first_row[i] = sequence->cache.pos;
     }
+    run->step->local = run->local;
+    memcpy(run->step->local_why, run->local_why, sizeof run->step->local_why);
+    run->step->state = KVG_STEP_POSTED;
+    run->step->posted_ns = kvg_grid_now(batch->placement->grid);
 }
 
-static void take_records(KvgBatch *batch, const KvgStep *step)
+static void take_records(const KvgRun *run)
 {
-    KvgRun       *run = batch->run;
-    KvgVotes     *votes = step->votes;
-    KvRecordSlot *slot = kvg_records_slot(votes, step->number);
-    const void   *units = run->host_words + RUN_PEEK_AT;
+    KvgVotes     *votes = run->step->votes;
+    KvRecordSlot *slot = kvg_records_slot(votes, run->step->number);
 
     for (int rank = 0; rank < votes->grid->ranks; rank++) {
-        if (slot->present[rank] || !kvg_vote_unpack(&run->board, units, step->number, votes->grid->epoch, (uint32_t)rank, slot->record[rank])) continue;
+        if (slot->present[rank] || !kvg_vote_unpack(&run->board, run->host_words + RUN_PEEK_AT, run->step->number, votes->grid->epoch, (uint32_t)rank,
+                                                    slot->record[rank])) continue;
         slot->present[rank] = 1;
         slot->arrived++;
     }
 }
 
-static KvgStatus doubt(KvgBatch *batch, KvgStep *step, KvVoteWord word)
+static KvgStatus doubt(const KvgBatch *batch)
 {
     KvgGrid *grid = batch->placement->grid;
-    int      missing = (int)word.missing;
+    int      missing = (int)batch->run->word.missing;
     char     why[128];
 
     if (missing < grid->ranks && kvg_grid_is_lost(grid, missing)) {
-        return kvg_step_in_doubt(step, missing, grid->liveness.ops->why(grid->liveness.self, missing));
+        return kvg_step_in_doubt(batch->run->step, missing, grid->liveness.ops->why(grid->liveness.self, missing));
     }
     snprintf(why, sizeof why, "the device has waited for it for KVGRID_TIMEOUT_MS (%u)", grid->policy.timeout_ms);
-    return kvg_step_in_doubt(step, missing, why);
+    return kvg_step_in_doubt(batch->run->step, missing, why);
 }
 
-static KvgStatus end_by(KvgBatch *batch, uint64_t number, KvVoteWord word, KvgStream stream, KvgStep **step_p)
+static KvgStatus decide_end(const KvgBatch *batch)
 {
     KvgRun   *run = batch->run;
-    KvgVotes *votes = batch->placement->grid->votes;
-    KvgStatus peeked = peek(batch, number, stream);
-    KvgStep  *step = place_step(batch, number);
+    KvgVotes *votes = run->step->votes;
     int       done = 0;
 
-    *step_p = step;
-    votes->begun = number;
-    stage_again(batch, step);
-    step->local = run->local;
-    memcpy(step->local_why, run->local_why, sizeof step->local_why);
-    step->state = KVG_STEP_POSTED;
-    step->posted_ns = kvg_grid_now(votes->grid);
-    KVG_TRY(peeked);
-    if (word.kind != KVG_VOTE_WORD_DECIDED) {
-        take_records(batch, step);
-        return doubt(batch, step, word);
-    }
-    take_records(batch, step);
-    KVG_ASSERT(kvg_records_slot(votes, number)->arrived == (uint32_t)votes->grid->ranks); /* the device has read them all */
-    KVG_TRY(kvg_step_progress(step, &done));
-    return done ? KVG_OK : kvg_step_await(step); /* comparing running digests */
+    take_records(run);
+    if (run->word.kind != KVG_VOTE_WORD_DECIDED) return doubt(batch);
+    KVG_ASSERT(kvg_records_slot(votes, run->ended_by)->arrived == (uint32_t)votes->grid->ranks); /* the device has read them all */
+    KVG_TRY(kvg_step_progress(run->step, &done));
+    return done ? KVG_OK : kvg_step_await(run->step); /* comparing running digests */
 }
 
-/* ---- the call */
+/* ---- taking over, all batches of the run */
 
 static void drop_closed(KvgBatch *batch)
 {
@@ -196,72 +193,141 @@ static void drop_closed(KvgBatch *batch)
 }
 
 /* A device error part-way: what the planes hold is not provably what was committed. */
-static KvgStatus lose_run(KvgBatch *batch)
+static void taint_run(KvgBatch *batch)
 {
-    KvgGrid  *grid = batch->placement->grid;
-    KvgStatus status = kvg_grid_fail(grid, KVG_EINDOUBT, "a captured run of steps %llu to %llu failed on the device of rank %d: %s; its sequences are tainted",
-                                     (unsigned long long)batch->run->first, (unsigned long long)batch->run->last, grid->rank, kvg_last_error());
-
     for (uint32_t i = 0; i < batch->slots; i++) {
         KvgSequence *sequence = batch->sequence[i];
         if (batch->run->rows[i] == 0) continue;
-        kvg_kv_cache_run_end(&sequence->cache, 0, sequence->cache.held.current);
+        kvg_kv_cache_run_end(&sequence->cache, 0, (uint32_t)sequence->cache.held.current);
         kvg_kv_cache_taint(&sequence->cache);
         kvg_sequence_drop_attached(sequence);
+    }
+}
+
+static KvgStatus lose_run(KvgGrid *grid, KvgBatch *const *batches, uint32_t count)
+{
+    KvgStatus status = kvg_grid_fail(grid, KVG_EINDOUBT, "a captured run from step %llu on failed on the device of rank %d: %s; its sequences are tainted",
+                                     (unsigned long long)batches[0]->run->first, grid->rank, kvg_last_error());
+
+    for (uint32_t b = 0; b < count; b++) {
+        taint_run(batches[b]);
+        batches[b]->run->step = NULL;
+        batches[b]->run->published = batches[b]->run->ended_by = 0;
+        memset(batches[b]->run->result_rows, 0, batches[b]->slots * sizeof(uint32_t));
+        batches[b]->run->status = status;
+        snprintf(batches[b]->run->why, sizeof batches[b]->run->why, "%s", kvg_last_error());
     }
     return status;
 }
 
-/* Takes over what the device did; *step is the last one decided or posted, NULL if there was none. */
-static KvgStatus take_over(KvgBatch *batch, KvgStream stream, uint64_t *published, KvgStep **step)
+static void read_words(KvgBatch *batch)
 {
-    KvgRun    *run = batch->run;
-    KvVoteWord word = kvg_vote_word(*kvg_run_outcome_word(run), run->first - 1);
-    uint64_t   decided = run->host.words->decided;
+    KvgRun  *run = batch->run;
+    uint64_t decided = run->host.words->decided;
 
-    KVG_ASSERT(decided >= run->first - 1 && decided <= run->last);
-    *published = decided - (run->first - 1);
+    KVG_ASSERT(decided + 1 >= run->first && decided <= run->last);
+    run->word = kvg_vote_word(*kvg_run_outcome_word(run), run->first - 1);
+    run->published = decided < run->first ? 0 : (decided - run->first) / run->advance + 1;
+    run->ended_by = 0;
+    if (run->word.kind != KVG_VOTE_WORD_NONE && (run->word.kind != KVG_VOTE_WORD_DECIDED || run->word.outcome.kind != KVG_VOTE_PUBLISH)) {
+        run->ended_by = run->first + run->published * run->advance;
+    }
     adopt_lengths(batch);
-    if (*published > 0) *step = remember_published(batch, decided);
-    if (word.kind == KVG_VOTE_WORD_NONE || (word.kind == KVG_VOTE_WORD_DECIDED && word.outcome.kind == KVG_VOTE_PUBLISH)) return KVG_OK;
-    return end_by(batch, decided + 1, word, stream, step);
 }
 
-static KvgStatus finish(KvgBatch *batch, KvgStream stream, uint64_t *published, KvgStep **step)
+static void number_steps(KvgVotes *votes, KvgBatch *const *batches, uint32_t count)
 {
-    KvgGrid  *grid = batch->placement->grid;
-    KvDev    *device = &batch->placement->device;
-    KvgRun   *run = batch->run;
-    KvgStatus status = KVG_OK;
+    uint64_t most = votes->begun, undecided = UINT64_MAX;
 
-    if (grid->pp > 1) status = device->ops->run->vote(device->self, KVG_VOTE_ACT_DECIDE, &run->board, &run->graph->arrays, stream);
-    if (status == KVG_OK) status = await_stream(batch, stream);
-    if (status == KVG_OK) status = read_back(batch, stream);
-    grid->run = NULL;
-    run->graph = NULL;
-    return status == KVG_OK ? take_over(batch, stream, published, step) : lose_run(batch);
+    for (uint32_t b = 0; b < count; b++) {
+        const KvgRun *run = batches[b]->run;
+        uint64_t      last = run->ended_by != 0 ? run->ended_by : run->published != 0 ? run->first + (run->published - 1) * run->advance : 0;
+        most = last > most ? last : most;
+        undecided = run->ended_by != 0 && run->ended_by < undecided ? run->ended_by : undecided;
+    }
+    fill_numbers(votes, most);
+    votes->begun = most;
+    votes->decided = undecided <= most ? undecided - 1 : most;
+}
+
+static void end_batch(KvgBatch *batch)
+{
+    KvgRun *run = batch->run;
+
+    run->status = KVG_OK;
+    if (run->ended_by != 0) run->status = decide_end(batch);
+    if (run->status == KVG_OK && run->step != NULL) run->status = run->step->outcome.status;
+    else if (run->status != KVG_OK) snprintf(run->why, sizeof run->why, "%s", kvg_last_error());
+    if (run->status != KVG_OK && run->step->state == KVG_STEP_DECIDED) memcpy(run->why, run->step->why, sizeof run->why);
+}
+
+static void take_over(KvgGrid *grid, KvgBatch *const *batches, uint32_t count)
+{
+    for (uint32_t b = 0; b < count; b++) read_words(batches[b]);
+    number_steps(grid->votes, batches, count);
+    for (uint32_t b = 0; b < count; b++) {
+        batches[b]->run->step = NULL;
+        if (batches[b]->run->published > 0) remember_published(batches[b]);
+        if (batches[b]->run->ended_by != 0) stage_again(batches[b]);
+    }
+    for (uint32_t b = 0; b < count; b++) end_batch(batches[b]);
+}
+
+/* ---- the calls */
+
+static KvgStatus finish_stream(KvgGrid *grid, KvgBatch *const *batches, uint32_t count, KvgStream stream)
+{
+    for (uint32_t b = 0; b < count && grid->pp > 1; b++) {
+        KVG_TRY(kvg_run_ops(batches[b])->vote(batches[b]->placement->device.self, KVG_VOTE_ACT_DECIDE, &batches[b]->run->board,
+                                              &batches[b]->run->graph->arrays, stream));
+    }
+    KVG_TRY(await_stream(batches[0], stream));
+    for (uint32_t b = 0; b < count; b++) {
+        KVG_TRY(read_back(batches[b], stream));
+        KVG_TRY(peek(batches[b], batches[b]->run->host.words->decided < batches[b]->run->first ? batches[b]->run->first :
+                     batches[b]->run->host.words->decided + batches[b]->run->advance, stream));
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_run_result(const KvgGraph *graph, KvgRunResult *result)
+{
+    const KvgRun *run = graph != NULL && graph->batch != NULL ? graph->batch->run : NULL;
+
+    if (run == NULL || (result != NULL && result->size != sizeof *result)) {
+        return kvg_fail(KVG_EINVAL, "kvg_run_result: a graph whose batch is there, and a result with its size set (or NULL)");
+    }
+    if (run->graph != NULL || run->first == 0) {
+        return kvg_fail(KVG_ESTALE, "kvg_run_result: no run of this batch has ended");
+    }
+    if (result != NULL) {
+        *result = (KvgRunResult){ .size = sizeof *result, .first_step = run->first, .published = run->published, .rows = run->result_rows };
+        if (run->step != NULL && run->step->state == KVG_STEP_DECIDED) result->outcome = run->step->outcome;
+    }
+    return run->status == KVG_OK ? KVG_OK : kvg_fail(run->status, "%s", run->why);
 }
 
 KvgStatus kvg_run_end(KvgGraph *graph, KvgStream stream, KvgRunResult *result)
 {
-    KvgBatch *batch = graph != NULL ? graph->batch : NULL;
-    KvgStep  *step = NULL;
-    uint64_t  published = 0;
+    KvgBatch *batch = graph != NULL ? graph->batch : NULL, *batches[KVG_STEP_BATCHES_MAX];
+    KvgGrid  *grid;
+    uint32_t  count;
     KvgStatus status;
 
     if (batch == NULL || stream == NULL || (result != NULL && result->size != sizeof *result)) {
         return kvg_fail(KVG_EINVAL, "kvg_run_end: a graph, the stream that its replays were launched on, and a result with its size set (or NULL)");
     }
-    if (batch->run->graph != graph || batch->placement->grid->run != batch) {
+    if (batch->run->graph != graph) {
         return kvg_fail(KVG_ESTALE, "kvg_run_end: no run of this graph is on");
     }
-    memset(batch->run->result_rows, 0, batch->slots * sizeof(uint32_t));
-    status = finish(batch, stream, &published, &step);
-    drop_closed(batch);
-    if (result != NULL) {
-        *result = (KvgRunResult){ .size = sizeof *result, .first_step = batch->run->first, .published = published, .rows = batch->run->result_rows };
-        if (step != NULL && step->state == KVG_STEP_DECIDED) result->outcome = step->outcome;
-    }
-    if (status != KVG_OK) return status;
-    return step == NULL || step->outcome.status == KVG_OK ? KVG_OK : kvg_fail(step->outcome.status, "%s", step->why);
+    grid = batch->placement->grid;
+    count = grid->run_count;
+    memcpy(batches, grid->run, sizeof batches);
+    status = finish_stream(grid, batches, count, stream);
+    grid->run_count = 0;
+    for (uint32_t b = 0; b < count; b++) batches[b]->run->graph = NULL;
+    if (status == KVG_OK) take_over(grid, batches, count);
+    else lose_run(grid, batches, count);
+    for (uint32_t b = 0; b < count; b++) drop_closed(batches[b]);
+    return kvg_run_result(graph, result);
 }

@@ -35,8 +35,8 @@ struct KvgRun {
     KvgStream     stream;       /* the capture's; then the run's */
     /* ---- while a run is on */
     KvgGraph     *graph;        /* whose run it is; NULL: none */
-    uint64_t      first, last;  /* steps */
-    uint64_t      begun_ns;
+    uint64_t      first, last;  /* steps: first, first + advance, ... last */
+    uint32_t      advance;      /* batches of the run, whose steps take turns */
     uint64_t      moved_ns;     /* the oldest sign of life at which the deadline was last moved */
     uint64_t      progress;     /* as last seen: steps published */
     uint64_t      progress_ns;
@@ -46,6 +46,13 @@ struct KvgRun {
     uint8_t      *refusal;      /* [slots] */
     uint64_t     *base;         /* [slots] committed rows at the begin */
     uint32_t     *result_rows;  /* [slots] */
+    /* ---- of the run that has ended last */
+    uint64_t      published;
+    uint64_t      ended_by;     /* the step that was not published; 0: none */
+    KvVoteWord    word;
+    KvgStep      *step;         /* the last one decided, or in doubt; NULL: none */
+    KvgStatus     status;
+    char          why[384];
     uint32_t     *lengths;      /* [store's slots] scratch: as read back */
     int32_t      *columns;      /* likewise */
 };
