@@ -48,3 +48,17 @@ if(TARGET kvgrid_nccl AND TARGET kvgrid_mpi)
   set_tests_properties(gpu_vote PROPERTIES TIMEOUT 300 LABELS "gpu;mpi" RUN_SERIAL ON SKIP_RETURN_CODE 77
     ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;NCCL_NVLS_ENABLE=0")
 endif()
+
+# An engine's attention over views: on the host device, lane by lane the kernels' own code, and on CUDA.
+kvg_add_program(host_attend ${CMAKE_CURRENT_LIST_DIR}/gpu_attend.c ${CMAKE_CURRENT_LIST_DIR}/attention_host.cpp)
+target_compile_options(host_attend PRIVATE -Wno-unknown-pragmas)
+add_test(NAME host_attend COMMAND host_attend)
+set_tests_properties(host_attend PROPERTIES TIMEOUT 300 LABELS unit)
+if(TARGET kvgrid_cuda)
+  kvg_add_program(gpu_attend ${CMAKE_CURRENT_LIST_DIR}/gpu_attend.c ${CMAKE_CURRENT_LIST_DIR}/attention.cu)
+  target_compile_definitions(gpu_attend PRIVATE KVG_TEST_CUDA=1)
+  kvg_use_cuda(gpu_attend)
+  set_target_properties(gpu_attend PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static)
+  add_test(NAME gpu_attend COMMAND gpu_attend)
+  set_tests_properties(gpu_attend PROPERTIES TIMEOUT 300 LABELS gpu RUN_SERIAL ON SKIP_RETURN_CODE 77 ENVIRONMENT "CK_FORK=no")
+endif()
