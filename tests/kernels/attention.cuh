@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include <kvgrid/plane.cuh>
+#include "kernels/plane.cuh"
 
 #include "tests/kernels/attention.h"
 
