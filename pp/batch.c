@@ -13,6 +13,7 @@ KvgStatus kvg_batch_create(KvgPlacement *placement, uint32_t slots, KvgBatch **b
         return kvg_fail(KVG_EINVAL, "a batch of %u places: it takes 1 to %u (max_step_sequences of the placement)", slots,
                         placement == NULL ? 0 : placement->options.max_step_sequences);
     }
+    KVG_TRY(kvg_placement_awake(placement));
     KVG_TRY(kvg_calloc(1, sizeof *batch, "a batch", &memory));
     KVG_TRY_GOTO(kvg_calloc(slots, sizeof(KvgSequence *), "a batch", &sequences), err_free);
     KVG_TRY_GOTO(kvg_calloc(slots, sizeof(uint64_t), "a batch", &serials), err_free);

@@ -195,6 +195,7 @@ KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, Kv
 
     KVG_TRY(check_begin(batch, capture, stream));
     KVG_TRY(check_rows(batch, capture, &rows_max));
+    KVG_TRY(kvg_placement_awake(batch->placement));
     if (batch->placement->grid->run_count != 0) {
         return kvg_fail(KVG_EBUSY, "a run of this grid is on; end it before a capture begins");
     }

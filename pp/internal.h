@@ -296,6 +296,7 @@ struct KvgPlacement {
     uint32_t       free_count;
     uint64_t       serial;      /* lives of slots so far */
     uint32_t       batches;
+    int            asleep;      /* agreed */
     KvgSnapshot   *snapshots;   /* alive: their device memory goes with the placement */
     KvgStats       stats;
 };
@@ -305,6 +306,8 @@ KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *st
 void      kvg_placement_free(KvgPlacement *placement);
 /* snapshot.c: frees what the placement's snapshots hold of it; the snapshots themselves are the caller's. */
 void      kvg_snapshots_empty(KvgPlacement *placement);
+/* voted.c: EBUSY while the placement is asleep. */
+KvgStatus kvg_placement_awake(const KvgPlacement *placement);
 /* A rank is known lost: nothing that needs every rank can start. EPEER naming it. */
 KvgStatus kvg_grid_whole(const KvgGrid *grid);
 

@@ -1,7 +1,9 @@
-/* Place: one model laid over the grid, in three phases that every rank walks together.
+/* Place: one model laid over the grid, in phases that every rank walks together.
  *   1 say      what this rank was asked for, and whether it can take part at all
- *   2 compare  item by item; plan the same numbers everywhere from all ranks' memory; take the memory
- *   3 vote     when one rank could not, none has placed */
+ *   2 compare  item by item
+ *     measure  only where some rank was not told how many bytes it gives: what every device has free, now that all are here
+ *   3 take     the same numbers planned everywhere from all ranks' memory; the memory
+ *   4 vote     when one rank could not, none has placed */
 #include "pp/place.h"
 
 #include <stdio.h>
@@ -10,6 +12,8 @@
 typedef struct PlaceState {
     KvgPlacement **target;
     KvgPlacement  *placement;
+    PlaceHello    *hellos; /* [ranks] what all said */
+    int            measured, taken;
     KvgStatus      local; /* what this rank's own checks said */
     char           local_why[384];
 } PlaceState;
@@ -39,9 +43,6 @@ static KvgStatus check_options(const KvgGrid *grid, const ModelConfig *config, c
 {
     if (options->size != sizeof *options) {
         return kvg_fail(KVG_EINVAL, "KvgPlaceOptions.size is %zu, not %zu: start from KVG_PLACE_OPTIONS_INIT", options->size, sizeof *options);
-    }
-    if (options->memory_bytes == 0) {
-        return kvg_fail(KVG_EINVAL, "memory_bytes is 0: say how many bytes this rank gives to sequence state");
     }
     if (options->layout != KVG_LAYOUT_POOL && options->layout != KVG_LAYOUT_FLAT) {
         return kvg_fail(KVG_EINVAL, "layout %d: KVG_LAYOUT_POOL or KVG_LAYOUT_FLAT", (int)options->layout);
@@ -140,7 +141,7 @@ static KvgStatus phase_say(KvgSetup *setup)
     return kvg_setup_gather(setup, &hello, sizeof hello);
 }
 
-/* ---- phase 2: compare, plan, take */
+/* ---- then: compare, measure, plan, take */
 
 /* A rank that cannot go on returns its own sentence; the others name it. */
 static KvgStatus check_statuses(const KvgSetup *setup, KvgStatus own, const char *own_why)
@@ -193,7 +194,7 @@ KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *st
 }
 
 /* The units that memory_max would give: addresses are reserved for that many. */
-static KvgStatus plan_reserve(const KvgPlacement *placement, void *const *hellos, uint32_t *units_max)
+static KvgStatus plan_reserve(const KvgPlacement *placement, const PlaceHello *hellos, uint32_t *units_max)
 {
     uint64_t  *bytes;
     void      *memory = NULL;
@@ -203,7 +204,7 @@ static KvgStatus plan_reserve(const KvgPlacement *placement, void *const *hellos
     KVG_TRY(kvg_calloc((size_t)placement->grid->ranks, sizeof *bytes, "a placement", &memory));
     bytes = memory;
     for (int rank = 0; rank < placement->grid->ranks; rank++) {
-        bytes[rank] = ((const PlaceHello *)hellos[rank])->memory_max_bytes;
+        bytes[rank] = hellos[rank].memory_max_bytes;
     }
     status = kvg_placement_replan(placement, bytes, &most);
     kvg_free(memory);
@@ -270,7 +271,7 @@ static KvgStatus create_votes(KvgPlacement *placement)
     return KVG_OK;
 }
 
-static KvgStatus take_memory(KvgPlacement *placement, void *const *hellos)
+static KvgStatus take_memory(KvgPlacement *placement, const PlaceHello *hellos)
 {
     uint32_t units_max[KVG_PLAN_CLASSES_MAX] = { 0 };
     void    *memory = NULL;
@@ -278,8 +279,9 @@ static KvgStatus take_memory(KvgPlacement *placement, void *const *hellos)
     KVG_TRY(kvg_calloc((size_t)placement->grid->ranks, sizeof(uint64_t), "a placement", &memory));
     placement->state_bytes = memory;
     for (int rank = 0; rank < placement->grid->ranks; rank++) {
-        placement->state_bytes[rank] = ((const PlaceHello *)hellos[rank])->memory_bytes;
+        placement->state_bytes[rank] = hellos[rank].memory_bytes;
     }
+    placement->options.memory_bytes = placement->state_bytes[placement->grid->rank];
     KVG_TRY(kvg_placement_replan(placement, placement->state_bytes, &placement->plan));
     KVG_TRY(check_room(placement));
     placement->lo = placement->plan.ranks[placement->grid->rank].lo;
@@ -290,23 +292,73 @@ static KvgStatus take_memory(KvgPlacement *placement, void *const *hellos)
     return create_votes(placement);
 }
 
-static KvgStatus phase_take(KvgSetup *setup)
+/* Notes how this rank's part went and casts that as its vote. */
+static KvgStatus cast(KvgSetup *setup, KvgStatus local)
 {
     PlaceState *state = setup->state;
-    uint64_t    vote;
+    uint64_t    vote = (uint64_t)local;
 
-    KVG_TRY(check_sizes(setup, sizeof(PlaceHello)));
-    KVG_TRY(check_statuses(setup, state->local, state->local_why));
-    KVG_TRY(kvg_place_compare((const void *const *)setup->gather.body, setup->grid->ranks));
-    state->local = take_memory(state->placement, setup->gather.body);
-    if (state->local != KVG_OK) {
+    state->taken = 1;
+    state->local = local;
+    if (local != KVG_OK) {
         snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());
     }
-    vote = (uint64_t)state->local;
     return kvg_setup_gather(setup, &vote, sizeof vote);
 }
 
-/* ---- phase 3: vote */
+static KvgStatus say_measured(KvgSetup *setup)
+{
+    PlaceState  *state = setup->state;
+    PlaceMeasure measure;
+
+    state->measured = 1;
+    state->local = kvg_place_measure(state->placement, &measure);
+    measure.status = (uint64_t)state->local;
+    if (state->local != KVG_OK) {
+        snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());
+    }
+    return kvg_setup_gather(setup, &measure, sizeof measure);
+}
+
+static KvgStatus phase_compare(KvgSetup *setup)
+{
+    PlaceState *state = setup->state;
+    int         ranks = setup->grid->ranks;
+
+    KVG_TRY(check_sizes(setup, sizeof(PlaceHello)));
+    KVG_TRY(check_statuses(setup, state->local, state->local_why));
+    KVG_TRY(kvg_place_compare((const void *const *)setup->gather.body, ranks));
+    for (int rank = 0; rank < ranks; rank++) {
+        memcpy(&state->hellos[rank], setup->gather.body[rank], sizeof(PlaceHello));
+    }
+    return kvg_place_measures(state->hellos, ranks) ? say_measured(setup) : cast(setup, take_memory(state->placement, state->hellos));
+}
+
+static KvgStatus take_share(PlaceState *state, void *const *bodies, int ranks)
+{
+    PlaceMeasure *measures;
+    void         *memory = NULL;
+
+    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *measures, "a placement", &memory));
+    measures = memory;
+    for (int rank = 0; rank < ranks; rank++) {
+        memcpy(&measures[rank], bodies[rank], sizeof *measures);
+    }
+    KvgStatus status = kvg_place_share(state->hellos, measures, ranks);
+    kvg_free(memory);
+    return status != KVG_OK ? status : take_memory(state->placement, state->hellos);
+}
+
+static KvgStatus phase_take_measured(KvgSetup *setup)
+{
+    PlaceState *state = setup->state;
+
+    KVG_TRY(check_sizes(setup, sizeof(PlaceMeasure)));
+    KVG_TRY(check_statuses(setup, state->local, state->local_why));
+    return cast(setup, take_share(state, setup->gather.body, setup->grid->ranks));
+}
+
+/* ---- the last phase: vote */
 
 static KvgStatus phase_vote(KvgSetup *setup, int *done)
 {
@@ -324,11 +376,15 @@ static KvgStatus phase_vote(KvgSetup *setup, int *done)
 
 static KvgStatus run(KvgSetup *setup, int *done)
 {
-    switch (setup->phase) {
-    case 0:  return phase_say(setup);
-    case 1:  return phase_take(setup);
-    default: return phase_vote(setup, done);
+    const PlaceState *state = setup->state;
+
+    if (setup->phase == 0) {
+        return phase_say(setup);
     }
+    if (setup->phase == 1) {
+        return phase_compare(setup);
+    }
+    return state->measured && !state->taken ? phase_take_measured(setup) : phase_vote(setup, done);
 }
 
 /* ---- freeing */
@@ -359,6 +415,21 @@ static void undo(KvgSetup *setup)
     state->placement = NULL;
 }
 
+static void drop(KvgSetup *setup)
+{
+    kvg_free(((PlaceState *)setup->state)->hellos);
+}
+
+static KvgStatus make_state(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, PlaceState *state)
+{
+    void *hellos = NULL;
+
+    KVG_TRY(check_options(grid, config, options));
+    KVG_TRY(kvg_calloc((size_t)grid->ranks, sizeof(PlaceHello), "a placement", &hellos));
+    state->hellos = hellos;
+    return make(grid, config, options, &state->placement);
+}
+
 /* ---- the calls */
 
 KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement,
@@ -377,10 +448,8 @@ KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPla
     state = (*setup)->state;
     state->target = placement;
     /* A rank that cannot take part still walks the phases, so that the others learn of it instead of waiting. */
-    state->local = check_options(grid, config, options);
-    if (state->local == KVG_OK) {
-        state->local = make(grid, config, options, &state->placement);
-    }
+    (*setup)->drop = drop;
+    state->local = make_state(grid, config, options, state);
     if (state->local != KVG_OK) {
         snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());
     }

@@ -95,6 +95,7 @@ void kvg_place_say(const KvgPlacement *placement, KvgStatus local, PlaceHello *h
         .layer_bytes = hash_array(options->layer_bytes, ((size_t)config->plan.n_layer + config->plan.n_mtp) * sizeof(uint64_t)),
         .granularity = placement->device.ops->granularity(placement->device.self),
         .memory_bytes = options->memory_bytes,
-        .memory_max_bytes = options->memory_max_bytes > 0 ? options->memory_max_bytes : 4 * options->memory_bytes,
+        .memory_max_bytes = options->memory_max_bytes > 0 ? options->memory_max_bytes : kvg_quadruple(options->memory_bytes),
+        .memory_reserve_bytes = options->memory_reserve_bytes,
     };
 }

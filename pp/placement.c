@@ -58,6 +58,7 @@ KvgStatus kvg_stats(const KvgPlacement *placement, KvgStats *stats)
     bytes = kvg_store_bytes(placement->store);
     stats->booked_bytes = bytes.booked;
     stats->taken_bytes = bytes.taken;
+    stats->memory_bytes = placement->options.memory_bytes;
     for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
         if (placement->sequences[i].open) {
             stats->sequences_open++;

@@ -329,6 +329,7 @@ static KvgStatus check_joint(KvgGraph *const *graphs, const uint32_t *const *row
             if (graphs[other]->batch == graphs[b]->batch) return kvg_fail(KVG_EINVAL, "a run names one batch twice");
         }
         KVG_TRY(check_rows(graphs[b], steps, rows_per_slot != NULL ? rows_per_slot[b] : NULL));
+        KVG_TRY(kvg_placement_awake(graphs[b]->batch->placement));
     }
     grid = graphs[0]->batch->placement->grid;
     if (count > grid->window) {

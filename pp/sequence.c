@@ -53,6 +53,7 @@ KvgStatus kvg_sequence_settle_last(KvgSequence *sequence)
 
 static KvgStatus check_id(const KvgPlacement *placement, uint64_t id)
 {
+    KVG_TRY(kvg_placement_awake(placement));
     for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
         if (placement->sequences[i].open && placement->sequences[i].id == id) {
             return kvg_fail(KVG_EINVAL, "a sequence with id %llu is open already; ids are unique among open sequences", (unsigned long long)id);

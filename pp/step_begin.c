@@ -258,6 +258,7 @@ static KvgStatus check_asked(const Asked *asked)
 static KvgStatus check_unposted(const Asked *asked)
 {
     for (uint32_t b = 0; b < asked->count; b++) {
+        KVG_TRY(kvg_placement_awake(asked->batches[b]->placement));
         if (asked->batches[b]->open_step != NULL) {
             return kvg_fail(KVG_EBUSY, "step %llu of this batch is begun and not posted; post it before another begins",
                             (unsigned long long)asked->batches[b]->open_step->number);

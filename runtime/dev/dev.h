@@ -48,6 +48,21 @@ typedef struct KvPatch { /* crosses to the device: no padding */
     uint32_t index, value;
 } KvPatch;
 
+/** Memory of the engine's allocator instead of the device's own. alloc gives `bytes` of the device's memory, 256-byte aligned, or NULL where there is
+ *  none (ENOMEM then); free gets the same bytes back. Such a device cannot reserve ranges: pools keep their size, flat planes grow by copying, and
+ *  sleep is the allocator's own matter. */
+typedef struct KvMemory {
+    void *(*alloc)(void *user, size_t bytes);
+    void (*free)(void *user, void *memory, size_t bytes);
+    void *user;
+} KvMemory;
+
+/** What could be had now. `memory` names what it would be taken from: devices that tell the same draw on the same. */
+typedef struct KvAvailable {
+    uint64_t bytes;
+    uint64_t memory;
+} KvAvailable;
+
 struct KvRowsBatch;
 struct KvDevRunOps;
 
@@ -102,6 +117,10 @@ typedef struct KvDevOps {
     KvgStatus (*move_rows)(void *self, void *target, size_t target_pitch, const void *source, size_t source_pitch, size_t bytes,
                            size_t rows, KvgStream stream);
     const struct KvDevRunOps *run; /* (optional) captured runs, dev_run.h. NULL: steps are taken one by one */
+    /* (optional) NULL: memory_bytes must be said */
+    KvgStatus (*available)(void *self, KvAvailable *available);
+    /* (optional) frees what the device keeps back for later extends. NULL: it keeps nothing back */
+    void (*trim)(void *self);
     void (*close)(void *self);
 } KvDevOps;
 
@@ -114,6 +133,9 @@ typedef struct KvDev {
 KVG_API KvgStatus kvg_dev_host(KvDev *dev);
 /** Host memory without reserved ranges (reserve is NULL): planes grow by copying, as on a device without virtual memory management. */
 KVG_API KvgStatus kvg_dev_host_plain(KvDev *dev);
+/** Host memory from `memory` (copied): as kvg_dev_host_plain, with every byte of sequence state from the engine's allocator. EINVAL without alloc and
+ *  free; ENOMEM. */
+KVG_API KvgStatus kvg_dev_host_memory(const KvMemory *memory, KvDev *dev);
 KVG_API void      kvg_dev_close(KvDev *dev);
 
 /** Copies `bytes` from source+source_offset to target+target_offset with memmove's meaning, after checking both ranges

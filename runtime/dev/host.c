@@ -24,6 +24,7 @@
 
 typedef struct HostDev {
     uint64_t taken;
+    KvMemory memory; /* alloc NULL: the system's */
 } HostDev;
 
 typedef struct HostBlock { /* in front of every allocation */
@@ -96,20 +97,34 @@ static KvgStatus map(void *address, size_t bytes, int backed, const char *act, v
 
 /* ---- memory */
 
+static KvgStatus ask_engine(const HostDev *host, size_t bytes, void **memory)
+{
+    void *fresh = kvg_fault_hit() ? NULL : host->memory.alloc(host->memory.user, bytes);
+
+    if (fresh == NULL) return kvg_fail(KVG_ENOMEM, "the engine's allocator gave none of %zu bytes of host memory; lower the placement's memory", bytes);
+    if ((uintptr_t)fresh % HOST_ALIGN != 0) {
+        host->memory.free(host->memory.user, fresh, bytes);
+        return kvg_fail(KVG_EINVAL, "the engine's allocator gave %zu bytes at %p: it must align them to %d", bytes, fresh, HOST_ALIGN);
+    }
+    memset(fresh, 0, bytes);
+    *memory = fresh;
+    return KVG_OK;
+}
+
 static KvgStatus host_zeros(void *self, size_t bytes, void **memory)
 {
     HostDev *host = self;
     uint64_t whole;
-    void    *mapped = NULL;
+    void    *fresh = NULL;
 
     if (!kvg_add_u64(bytes, HOST_ALIGN + HOST_PAGE, &whole)) {
         return kvg_fail(KVG_EOVERFLOW, "an allocation of %zu bytes: past 64 bits", bytes);
     }
-    size_t size = page_round(bytes + HOST_ALIGN);
-    KVG_TRY(map(NULL, size, 1, "allocate", &mapped));
-    ((HostBlock *)mapped)->mapped = size;
+    size_t size = host->memory.alloc != NULL ? bytes + HOST_ALIGN : page_round(bytes + HOST_ALIGN);
+    KVG_TRY(host->memory.alloc != NULL ? ask_engine(host, size, &fresh) : map(NULL, size, 1, "allocate", &fresh));
+    ((HostBlock *)fresh)->mapped = size;
     host->taken += size;
-    *memory = (uint8_t *)mapped + HOST_ALIGN;
+    *memory = (uint8_t *)fresh + HOST_ALIGN;
     return KVG_OK;
 }
 
@@ -121,7 +136,11 @@ static void host_free(void *self, void *memory)
     HostBlock *block = (HostBlock *)(void *)((uint8_t *)memory - HOST_ALIGN);
     size_t     size = block->mapped;
     host->taken -= size;
-    KVG_ASSERT(munmap(block, size) == 0);
+    if (host->memory.alloc != NULL) {
+        host->memory.free(host->memory.user, block, size);
+    } else {
+        KVG_ASSERT(munmap(block, size) == 0);
+    }
 }
 
 static size_t host_granularity(void *self)
@@ -186,6 +205,14 @@ static void host_release(void *self, KvRange *range)
 static uint64_t host_taken_bytes(void *self)
 {
     return ((HostDev *)self)->taken;
+}
+
+static KvgStatus host_available(void *self, KvAvailable *available)
+{
+    if (((HostDev *)self)->memory.alloc != NULL) {
+        return kvg_fail(KVG_ENOTSUP, "what the engine's allocator has left is not known: say how many bytes to take (memory_bytes)");
+    }
+    return kvg_host_available(available);
 }
 
 /* ---- copies */
@@ -304,7 +331,7 @@ static void host_close(void *self)
     .taken_bytes = host_taken_bytes, .htod = host_move, .dtoh = host_move, .move = host_move,                        \
     .set_i32_one = host_set_i32_one, .synchronize = host_synchronize, .event_create = host_event_create,             \
     .event_destroy = host_event_destroy, .event_record = host_event_record, .stream_wait = host_stream_wait,         \
-    .encode_rows = host_encode_rows, .decode_rows = host_decode_rows, .close = host_close
+    .encode_rows = host_encode_rows, .decode_rows = host_decode_rows, .available = host_available, .close = host_close
 
 static const KvDevOps host_ops = {
     .name = "host", .reserve = host_reserve, .extend = host_extend, .give_back = host_give_back, .release = host_release,
@@ -312,22 +339,32 @@ static const KvDevOps host_ops = {
 };
 
 static const KvDevOps host_plain_ops = {.name = "host_plain", HOST_COMMON_OPS};
+static const KvDevOps host_memory_ops = {.name = "host_memory", HOST_COMMON_OPS};
 
-static KvgStatus open_host(const KvDevOps *ops, KvDev *dev)
+static KvgStatus open_host(const KvDevOps *ops, const KvMemory *memory, KvDev *dev)
 {
     void *host = NULL;
 
     KVG_TRY(kvg_calloc(1, sizeof(HostDev), "the host device", &host));
+    if (memory != NULL) ((HostDev *)host)->memory = *memory;
     *dev = (KvDev){.ops = ops, .self = host};
     return KVG_OK;
 }
 
 KvgStatus kvg_dev_host(KvDev *dev)
 {
-    return open_host(&host_ops, dev);
+    return open_host(&host_ops, NULL, dev);
 }
 
 KvgStatus kvg_dev_host_plain(KvDev *dev)
 {
-    return open_host(&host_plain_ops, dev);
+    return open_host(&host_plain_ops, NULL, dev);
+}
+
+KvgStatus kvg_dev_host_memory(const KvMemory *memory, KvDev *dev)
+{
+    if (memory == NULL || memory->alloc == NULL || memory->free == NULL || dev == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_dev_host_memory needs an allocator's alloc and free, and a place for the device");
+    }
+    return open_host(&host_memory_ops, memory, dev);
 }

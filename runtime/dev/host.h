@@ -4,4 +4,8 @@
 
 #include <kvgrid/dev.h>
 
+/* What this process could still take of the machine's memory: the least of what the kernel calls available, what its control groups leave and what
+ * ulimit -v leaves. ENOTSUP where the kernel does not say. */
+KvgStatus kvg_host_available(KvAvailable *available);
+
 #endif

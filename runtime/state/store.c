@@ -305,8 +305,7 @@ void kvg_store_destroy(KvStore *store)
     KVG_ASSERT(store->slots_open == 0);
     for (uint32_t i = 0; i < store->layer_count; i++) {
         kvg_store_close_planes(store, &store->layers[i]);
-        store->dev->ops->free(store->dev->self, store->layers[i].slots);
-        kvg_free(store->layers[i].saved_at);
+        kvg_store_close_slots(store, &store->layers[i]);
     }
     for (uint32_t c = 0; c < store->class_count; c++) {
         KVG_ASSERT(store->classes[c].pool.free_count == store->classes[c].pool.total);

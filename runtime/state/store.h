@@ -240,6 +240,19 @@ KvgStatus kvg_store_resize_prepare(KvStore *store, const uint32_t *units);
 void      kvg_store_resize_publish(KvStore *store);
 void      kvg_store_resize_cancel(KvStore *store);
 
+/* Backs units [class] of every class now, as far as addresses are reserved, so that a later resize up to there takes nothing from the device; counted
+ * as taken. Fewer than an earlier call asked for: the rest goes back. A resize uses it or gives it back, sleep gives it back. ENOMEM: as before the
+ * call; ENOTSUP flat planes, or a device without reserved ranges; EBUSY. */
+KvgStatus kvg_store_ahead(KvStore *store, const uint32_t *units);
+
+/* ---- sleep: all memory behind reserved ranges goes back, the addresses stay. No slot is open. Tables, lengths and column indices stay.
+ * Wake: prepare gets the memory (ENOMEM: nothing is held), publish ends the sleep or cancel gives it back. What it held is lost. */
+KvgStatus kvg_store_can_sleep(const KvStore *store); /* EBUSY something is open or prepared; ENOTSUP without reserved ranges */
+void      kvg_store_sleep(KvStore *store);
+KvgStatus kvg_store_wake_prepare(KvStore *store);
+void      kvg_store_wake_publish(KvStore *store);
+void      kvg_store_wake_cancel(KvStore *store);
+
 /* Internal consistency, for tests: reference counts against tables, free lists, counts. ETAINTED says what is broken. */
 KvgStatus kvg_store_check(const KvStore *store);
 

@@ -46,6 +46,7 @@ typedef struct StoreLayer {
     KvLatentView    shown_latent;
     KvRecurrentView shown_recurrent;
     void           *slots;    /* device memory of columns or of the index ring */
+    KvRange         slots_range; /* on a device that reserves: where they stand */
     size_t          slots_bytes;
     uint64_t       *saved_at; /* index ring: [slots] the step (StoreSlot.step) in which the tail was saved */
     KvEncodeCounts  counts;
@@ -67,6 +68,7 @@ typedef struct StoreClass {
     uint64_t        unit_bytes; /* 64 rows of them, pooled keys included */
     uint64_t        entries;    /* table entries held, all slots together */
     uint32_t        units_next; /* while a resize is prepared */
+    uint32_t        units_ahead; /* pool: units that slabs were made for ahead of a resize; 0: none were */
     uint32_t        slice_units; /* flat: units of one slot's address range; without reserve: of its memory now */
 } StoreClass;
 
@@ -77,7 +79,7 @@ struct KvStore {
     uint32_t    table_stride;
     uint64_t    max_ctx;
     uint32_t    class_count, layer_count, n_layer;
-    int         resizing;
+    int         resizing, asleep, waking; /* waking: the memory is had again, and a vote decides */
     uint32_t    columns, index_pool; /* 0: none in the model */
     uint64_t    index_ring;
     uint32_t   *len, *len_staged, *pools_ready;      /* in the arena */
@@ -183,6 +185,7 @@ KvgStatus kvg_store_open_planes(KvStore *store, StoreLayer *layer);
 KvgStatus kvg_store_open_latent(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer);
 KvgStatus kvg_store_open_recurrent(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer);
 KvgStatus kvg_store_open_ring(KvStore *store, StoreLayer *layer);
+void      kvg_store_close_slots(KvStore *store, StoreLayer *layer);
 KvgStatus kvg_store_read_latent(KvStore *store, StoreLayer *layer, uint32_t plane, uint32_t slot, uint64_t row, uint32_t rows,
                                 float *target);
 
@@ -190,6 +193,9 @@ KvgStatus kvg_store_read_latent(KvStore *store, StoreLayer *layer, uint32_t plan
 KvgStatus kvg_store_open_pool_planes(KvStore *store, StoreLayer *layer);
 KvgStatus kvg_store_open_flat_planes(KvStore *store, StoreLayer *layer);
 void      kvg_store_close_planes(KvStore *store, StoreLayer *layer);
+/* Pool on a device that reserves: backs units [class] of every class; gives back what every plane has beyond its class's units and those ahead. */
+KvgStatus kvg_store_extend_slabs(KvStore *store, const uint32_t *units);
+void      kvg_store_give_back_slabs(KvStore *store);
 /* Sharing layers see their source's planes: called whenever those moved. */
 void kvg_store_copy_shared_views(KvStore *store);
 

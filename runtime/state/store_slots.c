@@ -62,16 +62,36 @@ static KvgStatus describe_recurrent(const KvStore *store, const KvLayerGeometry 
     return KVG_OK;
 }
 
+/* In addresses of their own, so that sleep can give the memory up and keep them. */
+static KvgStatus reserve_slots(KvStore *store, StoreLayer *layer, uint64_t bytes)
+{
+    const KvDevOps *ops = store->dev->ops;
+
+    KVG_TRY(ops->reserve(store->dev->self, bytes > 0 ? bytes : 1, &layer->slots_range));
+    layer->slots = layer->slots_range.base; /* before anything can fail, so that destroy finds it */
+    return ops->extend(store->dev->self, &layer->slots_range, bytes);
+}
+
 /* state_bytes is what S3 counts of a slot; slot_bytes has the padding and the room to save a tail in, too. */
 static KvgStatus take_memory(KvStore *store, StoreLayer *layer, uint64_t slot_bytes, uint64_t state_bytes)
 {
     uint64_t bytes;
 
     if (!kvg_mul_u64(slot_bytes, store->slots, &bytes) || bytes > SIZE_MAX / 2) return too_much(store, layer->layer);
-    KVG_TRY(store->dev->ops->uninit(store->dev->self, bytes, &layer->slots));
+    KVG_TRY(kvg_store_reserves(store) ? reserve_slots(store, layer, bytes) : store->dev->ops->uninit(store->dev->self, bytes, &layer->slots));
     layer->slots_bytes = bytes;
     store->slot_bytes += state_bytes;
     return KVG_OK;
+}
+
+void kvg_store_close_slots(KvStore *store, StoreLayer *layer)
+{
+    if (layer->slots_range.base != NULL) {
+        store->dev->ops->release(store->dev->self, &layer->slots_range);
+    } else {
+        store->dev->ops->free(store->dev->self, layer->slots);
+    }
+    kvg_free(layer->saved_at);
 }
 
 KvgStatus kvg_store_open_recurrent(KvStore *store, const KvLayerGeometry *geometry, StoreLayer *layer)

@@ -112,7 +112,7 @@ KvStoreBytes kvg_store_bytes(const KvStore *store)
     for (uint32_t i = 0; i < store->layer_count; i++) {
         const StoreLayer *layer = &store->layers[i];
 
-        bytes.taken += layer->slots_bytes;
+        bytes.taken += layer->slots_range.base != NULL ? layer->slots_range.taken : layer->slots_bytes;
         for (uint32_t p = 0; p < layer->plane_count; p++) bytes.taken += plane_taken(store, &layer->planes[p]);
     }
     return bytes;

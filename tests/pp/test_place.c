@@ -118,11 +118,12 @@ START_TEST(test_one_rank_that_cannot_take_part_is_named_by_the_others)
     char            why[TEST_RANKS_MAX][384];
     connect_grid(&g, 2, 2);
     g.config = test_model(4, 4, 64, 2048);
-    for (int r = 0; r < 4; r++) options[r] = life_options(4, r == 2 ? 0 : 4u << 20), configs[r] = g.config;
+    for (int r = 0; r < 4; r++) options[r] = life_options(4, 4u << 20), configs[r] = g.config;
+    options[2].layout = (KvLayout)7;
     place_each(&g, configs, options, each, why);
     for (int r = 0; r < 4; r++) {
         ck_assert_int_eq(each[r], r == 2 ? KVG_EINVAL : KVG_EREFUSED);
-        ck_assert_msg(strstr(why[r], r == 2 ? "memory_bytes" : "rank 2") != NULL, "%s", why[r]);
+        ck_assert_msg(strstr(why[r], r == 2 ? "layout 7" : "rank 2") != NULL, "%s", why[r]);
     }
     for (int r = 0; r < 4; r++) options[r] = life_options(4, 4u << 20), options[r].size = r == 1 ? 8 : options[r].size;
     place_each(&g, configs, options, each, why);

@@ -66,8 +66,11 @@ static inline KvgStatus indirect_reserve(void *self, size_t bytes, KvRange *rang
 
 static inline KvgStatus indirect_extend(void *self, KvRange *range, size_t bytes)
 {
+    size_t had = range->taken;
+
     range->base = indirect_flip(range->base);
     KvgStatus status = INDIRECT_HOST(self)->extend(INDIRECT_SELF(self), range, bytes);
+    memset(range->base + had, 0x5a, range->taken - had); /* contents undefined */
     range->base = indirect_flip(range->base);
     return status;
 }

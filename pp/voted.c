@@ -1,0 +1,94 @@
+/* Voted changes of a placement's memory. */
+#include "pp/voted.h"
+
+#include <stdio.h>
+#include <string.h>
+
+KvgStatus kvg_placement_awake(const KvgPlacement *placement)
+{
+    return placement->asleep ? kvg_fail(KVG_EBUSY, "the placement is asleep and holds no memory: call kvg_placement_wake on every rank first") : KVG_OK;
+}
+
+KvgStatus kvg_voted_start(KvgPlacement *placement, const char *what, size_t state_bytes, KvgSetup **setup)
+{
+    const KvgVotes *votes = placement->grid->votes;
+
+    KVG_TRY(kvg_grid_whole(placement->grid));
+    KVG_TRY(kvg_grid_no_run(placement->grid));
+    for (uint64_t number = votes->decided + 1; number <= votes->begun; number++) {
+        if (kvg_step_at(placement->grid->votes, number)->state == KVG_STEP_BEGUN) {
+            return kvg_fail(KVG_EBUSY, "step %llu is begun and not posted: post it before %s", (unsigned long long)number, what);
+        }
+    }
+    KVG_TRY(kvg_setup_new(placement->grid, what, state_bytes, setup));
+    ((Voted *)(*setup)->state)->placement = placement;
+    return KVG_OK;
+}
+
+/* When a step is decided is each rank's own matter: the call waits for that, so that no rank answers EBUSY while another goes on. */
+static KvgStatus decide_all(KvgVotes *votes, int *done)
+{
+    *done = 1;
+    while (*done && votes->decided != votes->begun) {
+        KvgStep *step = kvg_step_at(votes, votes->decided + 1);
+        kvg_step_test(step, done, NULL); /* the step's own outcome is no failure of the change */
+        if (!*done) {
+            KVG_TRY(kvg_grid_usable(votes->grid));
+        }
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_voted_say(KvgSetup *setup, uint64_t value)
+{
+    int done;
+
+    KVG_TRY(decide_all(setup->grid->votes, &done));
+    if (!done) {
+        return KVG_OK; /* runs again */
+    }
+    VotedHello hello = { value, setup->grid->running, setup->grid->votes->begun };
+
+    return kvg_setup_gather(setup, &hello, sizeof hello);
+}
+
+KvgStatus kvg_voted_together(const KvgSetup *setup)
+{
+    const VotedHello *first = setup->gather.body[0];
+
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        const VotedHello *hello = setup->gather.body[rank];
+        if (setup->gather.bytes[rank] != sizeof *hello || hello->running != first->running || hello->begun != first->begun) {
+            return kvg_fail(KVG_ELAYOUT, "%s: rank 0 and rank %d are at different points: posted calls and steps must come in the same order on "
+                            "all ranks", setup->what, rank);
+        }
+    }
+    return KVG_OK;
+}
+
+KvgStatus kvg_voted_cast(KvgSetup *setup, KvgStatus local)
+{
+    Voted   *voted = setup->state;
+    uint64_t vote = (uint64_t)local;
+
+    voted->local = local;
+    if (local != KVG_OK) {
+        snprintf(voted->local_why, sizeof voted->local_why, "%s", kvg_last_error());
+    }
+    return kvg_setup_gather(setup, &vote, sizeof vote);
+}
+
+KvgStatus kvg_voted_count(const KvgSetup *setup, const char *none)
+{
+    const Voted *voted = setup->state;
+
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        uint64_t vote = 0;
+        memcpy(&vote, setup->gather.body[rank], setup->gather.bytes[rank] < sizeof vote ? setup->gather.bytes[rank] : sizeof vote);
+        if (vote != KVG_OK) {
+            return kvg_fail(KVG_EREFUSED, "%s: rank %d answers %s%s%s", none, rank, kvg_status_name((KvgStatus)vote),
+                            rank == setup->grid->rank ? ": " : "", rank == setup->grid->rank ? voted->local_why : "");
+        }
+    }
+    return KVG_OK;
+}
