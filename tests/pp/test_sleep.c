@@ -38,8 +38,8 @@ static void run_sequence(TestGrid *g, uint64_t id, char digest[33])
     LifeSequences s;
     ck_assert_int_eq(life_open(g, s, 0, id, 0), KVG_OK);
     ck_assert_int_eq(life_open(g, s, 1, id + 100, 0), KVG_OK);
-    ck_assert_int_eq(grid_step(g, s, (uint32_t[]){200, 70}, 2, NULL, -1), KVG_OK);
-    ck_assert_int_eq(grid_step(g, s, (uint32_t[]){1, 30}, 2, NULL, -1), KVG_OK);
+    ck_assert_int_eq(grid_step(g, s, (uint32_t[]){100, 30}, 2, NULL, -1), KVG_OK);
+    ck_assert_int_eq(grid_step(g, s, (uint32_t[]){1, 8}, 2, NULL, -1), KVG_OK);
     grid_digest(g, s, 0, digest);
     for (uint32_t q = 0; q < 2; q++) ck_assert_int_eq(life_close(g, s, q), KVG_OK);
 }
@@ -60,7 +60,7 @@ START_TEST(test_sleep_gives_all_rows_back_and_wake_brings_them_to_the_same_addre
             views[r] = *kvg_placement_view(g.placement[r], lo);
             taken[r] = life_stats(g.placement[r]).taken_bytes;
         }
-        for (int round = 0; round < 3; round++) {
+        for (int round = 0; round < 2; round++) {
             ck_assert_int_eq(all(&g, kvg_placement_sleep_start, NULL), KVG_OK);
             for (int r = 0; r < g.ranks; r++) {
                 ck_assert_int_eq(kvg_placement_asleep(g.placement[r]), 1);
@@ -204,8 +204,8 @@ START_TEST(test_a_sleep_that_fails_on_one_rank_puts_none_to_sleep)
         } else {
             refused++;
         }
-        run_sequence(&g, nth + 1, digest);
     }
+    run_sequence(&g, 3, digest);
     ck_assert_int_gt(slept, 1);
     ck_assert_int_gt(refused, 4);
     grid_close(&g);
