@@ -62,3 +62,16 @@ if(TARGET kvgrid_cuda)
   add_test(NAME gpu_attend COMMAND gpu_attend)
   set_tests_properties(gpu_attend PROPERTIES TIMEOUT 300 LABELS gpu RUN_SERIAL ON SKIP_RETURN_CODE 77 ENVIRONMENT "CK_FORK=no")
 endif()
+
+# Captured runs on one GPU and on two.
+if(TARGET kvgrid_nccl AND TARGET kvgrid_mpi)
+  kvg_add_program(gpu_run ${CMAKE_CURRENT_LIST_DIR}/gpu_run.c ${CMAKE_CURRENT_LIST_DIR}/run_nodes.cu ${CMAKE_CURRENT_LIST_DIR}/attention.cu)
+  kvg_use_cuda(gpu_run)
+  set_target_properties(gpu_run PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static)
+  target_link_libraries(gpu_run PRIVATE kvgrid_nccl kvgrid_mpi MPI::MPI_C)
+  foreach(ranks 1 2)
+    add_test(NAME gpu_run_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe -n ${ranks} $<TARGET_FILE:gpu_run>)
+    set_tests_properties(gpu_run_${ranks} PROPERTIES TIMEOUT 300 LABELS "gpu;mpi" RUN_SERIAL ON SKIP_RETURN_CODE 77
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;NCCL_NVLS_ENABLE=0")
+  endforeach()
+endif()
