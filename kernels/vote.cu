@@ -1,317 +1,28 @@
 /* Vote: post and decide, one block each.
  *
- * Bound by latency alone: the launch, two dependent loads (slot, then length), the digests' arithmetic, one store across NVLink and the poll
- * that sees it. So nothing waits that need not: all loads go out at once, sums are formed over warps by 32-bit reductions and over the
- * block behind a single barrier, records travel as 16-byte units whose tag says that they are here (one store, no fence), every thread decides
- * for itself behind a second barrier and publishes its own entries, and the host's words are read only by waits that have become long.
+ * Bound by latency alone: the launch, loads that depend on each other, one store across NVLink and the poll that sees it. Two kinds of kernels:
  *
- *   1 load words and entries      2 digests, counts       3 barrier     4 units to every rank
- *   5 poll units, record by record into shared memory     6 barrier     7 decide, outcome word, publish */
-#include <cuda_runtime_api.h>
-
-#include <kvgrid/kvgrid_vote.h>
+ *   vote_kernel   serves every case; what it is made of is in vote_device.h
+ *     1 load words and entries      2 digests, counts       3 barrier     4 units to every rank
+ *     5 poll units, record by record into shared memory     6 barrier     7 decide, outcome word, publish
+ *   quick_kernel  (vote_quick.h) post and decide of one stage whose units have a thread each; what a record is made of was formed by the step
+ *                 before. It falls back on the same functions where a step is not the common case */
+#include "kernels/vote_quick.h"
 
 #include "kernels/cuda_internal.h"
-#include "runtime/dev/device_vote_entry.h"
 
 namespace {
-
-enum { WARPS_MAX = 32, POLLS_A_LOOK = 64, SUMS = 3 };
-const uint32_t ALL = 0xffffffffu;
-
-struct Board { /* by value: with what follows from it, so that the kernel need not work it out */
-    KvVoteBoard is;
-    uint32_t    units, record_words;
-};
-
-struct Shared {
-    uint64_t            sums[WARPS_MAX][SUMS];
-    const KvVoteRecord *record[KVG_VOTE_DEVICE_RANKS_MAX];
-    uint32_t            missing, stopped;
-};
-
-struct Unit {
-    uint32_t word[3], tag;
-};
-
-/* ---- memory that others write or read */
-
-/* 128 bits as one access (PTX: b128 is one memory operation): data and tag are seen together or not at all. */
-__device__ __forceinline__ void store_unit(void *at, const Unit &unit)
-{
-    uint64_t low = (uint64_t)unit.word[1] << 32 | unit.word[0], high = (uint64_t)unit.tag << 32 | unit.word[2];
-    asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(at), "l"(low), "l"(high) : "memory");
-}
-
-__device__ __forceinline__ Unit load_unit(const void *at)
-{
-    uint64_t low, high;
-    asm volatile("{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(low), "=l"(high) : "l"(at) : "memory");
-    return Unit{{(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high}, (uint32_t)(high >> 32)};
-}
-
-__device__ __forceinline__ uint64_t load_host(const uint64_t *at)
-{
-    uint64_t value;
-    asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ void store_host(uint64_t *at, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
-}
-
-__device__ __forceinline__ uint64_t now_ns()
-{
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
-
-__device__ __forceinline__ uint8_t *unit_of(const Board &board, uint64_t slot_offset, uint32_t block, uint32_t from, uint32_t unit)
-{
-    return board.is.base + block * board.is.stride + slot_offset + ((uint64_t)from * board.units + unit) * sizeof(Unit);
-}
-
-/* ---- 2: sums */
-
-/* 64-bit sum over a warp in three 32-bit reductions: 27 bits of each of 32 values fit. */
-__device__ __forceinline__ uint64_t warp_sum(uint64_t value)
-{
-    const uint32_t mask = (1u << 27) - 1;
-    uint64_t       low = __reduce_add_sync(ALL, (uint32_t)value & mask), middle = __reduce_add_sync(ALL, (uint32_t)(value >> 27) & mask);
-    return low + (middle << 27) + ((uint64_t)__reduce_add_sync(ALL, (uint32_t)(value >> 54)) << 54);
-}
-
-/* The sums over this thread's entries into shared memory, and its counts into the record. 1: a count cannot be. */
-__device__ bool form_entries(const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, KvVoteRecord *own, Shared &shared)
-{
-    KvVoteSums sums = {0, 0, 0};
-    bool       bad = false, flags = words.status == KVG_ETAINTED;
-
-    for (uint32_t e = threadIdx.x; e < arrays.entries; e += blockDim.x) {
-        const KvVoteEntry entry = e == threadIdx.x ? mine : kvg_vote_entry(&arrays, e);
-        const bool        counts = e < words.count && entry.slot >= 0;
-        uint16_t          stored = 0;
-
-        if (counts) {
-            stored = words.accepts != 0 ? kvg_vote_stored(&entry) : 0;
-            bad |= words.accepts != 0 && !flags && kvg_vote_count_bad(&entry);
-            kvg_vote_add_terms(&arrays, e, &entry, stored, &sums);
-            if (flags) stored = arrays.accepted != nullptr && entry.accepted != 0;
-        }
-        own->accepted_rows[e] = stored;
-    }
-    sums.targets = warp_sum(sums.targets), sums.accepted = warp_sum(sums.accepted), sums.layout = warp_sum(sums.layout);
-    if (threadIdx.x % 32 == 0) {
-        uint64_t *to = shared.sums[threadIdx.x / 32];
-        to[0] = sums.targets, to[1] = sums.accepted, to[2] = sums.layout;
-    }
-    return bad;
-}
-
-/* What does not depend on the entries. */
-__device__ void form_header(const Board &board, const KvVoteWords &words, KvVoteRecord *own)
-{
-    own->step = words.step;
-    own->epoch = words.epoch;
-    own->rank = (uint16_t)board.is.rank;
-    own->user = words.user;
-    own->decided = words.decided;
-    own->count = words.count;
-    own->reserved = 0;
-}
-
-/* The words of the header that do: status 3, targets 4 and 5, accepted 6 and 7, layout 8 and 9. */
-__device__ uint32_t late_word(const KvVoteWords &words, const Board &board, const Shared &shared, bool bad, uint32_t k)
-{
-    const int32_t status = words.status != 0 ? words.status : bad ? KVG_EINVAL : 0;
-
-    if (k == 3) return (uint32_t)(uint16_t)status | board.is.rank << 16;
-    const uint32_t which = (k - 4) / 2;
-    uint64_t       sum = which == 0 ? words.running : which == 1 ? 0 : words.layout;
-    for (uint32_t w = 0; w < blockDim.x / 32; w++) sum += shared.sums[w][which];
-    sum = kvg_digest_seal(sum);
-    if (which == 1 && (words.accepts == 0 || status != 0)) sum = 0;
-    return (uint32_t)(k % 2 != 0 ? sum >> 32 : sum);
-}
-
-/* ---- 4: to every rank */
-
-__device__ void send(const Board &board, const KvVoteWords &words, const Shared &shared, const uint32_t *own, bool bad)
-{
-    const uint64_t offset = kvg_vote_slot_offset(&board.is, words.step);
-    const uint32_t tag = kvg_vote_tag(words.step, words.epoch), total = board.is.ranks * board.units;
-
-    for (uint32_t i = threadIdx.x; i < total; i += blockDim.x) {
-        const uint32_t to = i / board.units, u = i % board.units;
-        Unit           unit;
-
-        for (uint32_t w = 0; w < KVG_VOTE_UNIT_WORDS; w++) {
-            const uint32_t k = u * KVG_VOTE_UNIT_WORDS + w;
-            unit.word[w] = k >= 3 && k < 10 ? late_word(words, board, shared, bad, k) : own[k];
-        }
-        unit.tag = tag;
-        store_unit(unit_of(board, offset, to, board.is.rank, u), unit);
-    }
-}
-
-/* ---- 5: from every rank */
-
-struct Patience { /* a warp's */
-    uint64_t since;
-    uint32_t moves;
-    bool     looked;
-};
-
-/* Looks at the host's words: 0 go on, 1 the deadline passed, 2 stopped. One lane reads, all answer alike. */
-__device__ __noinline__ uint32_t look(const KvVoteControl *control, Patience &patience)
-{
-    uint32_t answer = 0;
-
-    if (threadIdx.x % 32 == 0) {
-        const uint64_t deadline = load_host(&control->deadline), stop = load_host(&control->stop), now = now_ns();
-
-        if (!patience.looked || (uint32_t)deadline != patience.moves) patience = Patience{now, (uint32_t)deadline, true};
-        if (stop != 0) answer = 2;
-        else if (now - patience.since >= (deadline >> 32) * 1000u) answer = 1;
-    }
-    return __shfl_sync(ALL, answer, 0);
-}
-
-struct Missed {
-    uint32_t why, rank; /* why 0: nothing is missing */
-};
-
-/* Polls this thread's units of all records into shared memory. Warps stay together. */
-__device__ Missed await(const Board &board, const KvVoteWords &words, uint32_t *records)
-{
-    const uint64_t offset = kvg_vote_slot_offset(&board.is, words.step);
-    const uint32_t awaited = kvg_vote_tag(words.step, words.epoch), total = board.is.ranks * board.units, lane = threadIdx.x % 32;
-    Patience       patience = {0, 0, false};
-    Missed         missed = {0, board.is.ranks};
-
-    for (uint32_t first = threadIdx.x - lane; first < total; first += blockDim.x) {
-        const uint32_t i = first + lane, from = i / board.units, u = i % board.units;
-        const uint8_t *at = unit_of(board, offset, board.is.rank, from, u);
-        bool           here = i >= total;
-        Unit           unit = {{0, 0, 0}, 0};
-
-        for (uint32_t polls = 1;; polls++) {
-            if (!here) {
-                unit = load_unit(at);
-                here = kvg_vote_tag_fits(unit.tag, awaited);
-            }
-            if (__all_sync(ALL, here)) break;
-            if (missed.why == 0 && polls % POLLS_A_LOOK == 0) missed.why = look(board.is.control, patience);
-            if (missed.why != 0) break; /* what remains is looked at once, to tell who is missing */
-        }
-        if (i >= total) continue;
-        if (!here) {
-            missed.rank = missed.rank < from ? missed.rank : from;
-            continue;
-        }
-        uint32_t *to = records + from * board.record_words + u * KVG_VOTE_UNIT_WORDS;
-        to[0] = unit.word[0], to[1] = unit.word[1], to[2] = unit.word[2];
-    }
-    return missed;
-}
-
-/* ---- 7 */
-
-__device__ void stage_nothing(const KvVoteArrays &arrays)
-{
-    for (uint32_t e = threadIdx.x; arrays.rows != nullptr && e < arrays.entries; e += blockDim.x) arrays.rows[e] = 0;
-}
-
-/* Whoever gave up saw a unit missing: the lowest rank of all is named. */
-__device__ __noinline__ void give_up(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, Missed missed, Shared &shared)
-{
-    if (threadIdx.x == 0) shared.missing = board.is.ranks, shared.stopped = 0;
-    __syncthreads();
-    if (missed.why != 0) {
-        atomicMin(&shared.missing, missed.rank);
-        atomicMax(&shared.stopped, missed.why - 1);
-    }
-    __syncthreads();
-    stage_nothing(arrays);
-    if (threadIdx.x == 0) {
-        arrays.words->stop = KVG_VOTE_STOP_OUTCOME;
-        arrays.words->posted = words.step;
-        store_host(arrays.outcome, kvg_vote_word_missing(words.step, shared.stopped != 0, shared.missing));
-    }
-}
-
-__device__ void publish(const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, const uint16_t *stored)
-{
-    int owes = 0;
-
-    for (uint32_t e = threadIdx.x; e < words.count; e += blockDim.x) {
-        const KvVoteEntry entry = e == threadIdx.x ? mine : kvg_vote_entry(&arrays, e);
-        owes |= kvg_vote_publish_entry(&arrays, e, &entry, stored[e], kvg_vote_next_rows(&arrays, words.step, words.last, e));
-    }
-    if (arrays.columns != 0) owes = __syncthreads_or(owes);
-    const uint32_t stop = kvg_vote_stop_after(words.step, words.last, owes);
-    for (uint32_t e = threadIdx.x; arrays.rows != nullptr && e < arrays.entries; e += blockDim.x) {
-        const bool writes = stop == KVG_VOTE_RUNS && e < words.count && (arrays.slots == nullptr || arrays.slots[e] >= 0);
-        arrays.rows[e] = writes ? kvg_vote_next_rows(&arrays, words.step, words.last, e) : 0;
-    }
-    if (threadIdx.x == 0) {
-        arrays.words->step = words.step + words.advance;
-        arrays.words->decided = words.step;
-        arrays.words->ahead = 0;
-        if (stop != KVG_VOTE_RUNS) arrays.words->stop = stop;
-    }
-}
-
-/* Every thread for itself: no barrier but that of a publish that looks for what stayed behind. */
-__device__ void decide(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, const Shared &shared)
-{
-    const KvVoteOutcome outcome = kvg_vote_decide_inline(shared.record, board.is.ranks, board.is.tp);
-    uint32_t            passed = 0;
-
-    if (threadIdx.x == 0) {
-        store_host(arrays.outcome, kvg_vote_word_decided(words.step, outcome));
-        arrays.words->posted = 0;
-    }
-    if (outcome.kind != KVG_VOTE_PUBLISH) {
-        stage_nothing(arrays);
-        if (threadIdx.x == 0) arrays.words->stop = KVG_VOTE_STOP_OUTCOME;
-        return;
-    }
-    while (shared.record[passed]->accepted == 0) passed++; /* there is one, or it were no publish */
-    publish(arrays, words, mine, shared.record[passed]->accepted_rows);
-}
 
 template <bool POST, bool DECIDE>
 __global__ void __launch_bounds__(WARPS_MAX * 32) vote_kernel(const __grid_constant__ Board board, const __grid_constant__ KvVoteArrays arrays)
 {
     extern __shared__ __align__(16) uint32_t records[]; /* [ranks][record_words] if it decides, then the own one if it posts */
     __shared__ Shared shared;
-    uint32_t         *own = records + (DECIDE ? board.is.ranks * board.record_words : 0);
     KvVoteWords       words = *arrays.words;
-    KvVoteEntry       mine = {-1, 0, 0, 0, 0, 0};
 
-    if (threadIdx.x < arrays.entries) mine = kvg_vote_entry(&arrays, threadIdx.x);
     if (words.stop != 0 || (!POST && words.posted == 0)) return;
     if (!POST) words.step = words.posted;
-    if (DECIDE && threadIdx.x < board.is.ranks) shared.record[threadIdx.x] = KVG_VOTE_RECORD_AT(records + threadIdx.x * board.record_words);
-    if (POST) {
-        if (threadIdx.x == blockDim.x - 1) form_header(board, words, reinterpret_cast<KvVoteRecord *>(own));
-        for (uint32_t k = KVG_VOTE_HEADER_WORDS + arrays.entries / 2 + threadIdx.x; k < board.record_words; k += blockDim.x) {
-            if (k >= KVG_VOTE_HEADER_WORDS + (arrays.entries + 1) / 2) own[k] = 0;
-            else reinterpret_cast<uint16_t *>(own)[2 * k + 1] = 0; /* an odd count shares its word */
-        }
-        const bool bad = __syncthreads_or(form_entries(arrays, words, mine, reinterpret_cast<KvVoteRecord *>(own), shared));
-        send(board, words, shared, own, bad);
-    }
-    if (POST && !DECIDE && threadIdx.x == 0) arrays.words->posted = words.step;
-    if (DECIDE) {
-        const Missed missed = await(board, words, records);
-        if (__syncthreads_or(missed.why != 0)) give_up(board, arrays, words, missed, shared);
-        else decide(board, arrays, words, mine, shared);
-    }
+    vote_step<POST, DECIDE>(board, arrays, words, records, shared);
 }
 
 __global__ void peek_kernel(const __grid_constant__ Board board, uint64_t step, uint4 *units)
@@ -378,8 +89,10 @@ template <bool POST, bool DECIDE> KvgStatus launch(const KvVoteBoard *is, const 
     const size_t   bytes = sizeof(uint32_t) * board.record_words * ((DECIDE ? is->ranks : 0) + (POST ? 1 : 0));
     const uint32_t units = is->ranks * board.units;
 
+    KvVoteArrays plain = *arrays;
+    plain.ahead = nullptr; /* nobody looks at it who is launched from here */
     KVG_TRY(allow_shared(reinterpret_cast<const void *>(&vote_kernel<POST, DECIDE>), bytes));
-    vote_kernel<POST, DECIDE><<<1, threads_for(units > arrays->entries ? units : arrays->entries), bytes, (cudaStream_t)stream>>>(board, *arrays);
+    vote_kernel<POST, DECIDE><<<1, threads_for(units > arrays->entries ? units : arrays->entries), bytes, (cudaStream_t)stream>>>(board, plain);
     return kvg_cuda_check(cudaGetLastError(), "launching a vote");
 }
 
@@ -397,7 +110,14 @@ KvgStatus kvg_vote_decide_launch(const KvVoteBoard *board, const KvVoteArrays *a
 
 KvgStatus kvg_vote_launch(const KvVoteBoard *board, const KvVoteArrays *arrays, KvgStream stream)
 {
-    return launch<true, true>(board, arrays, stream);
+    if (board == nullptr || arrays == nullptr || !quick_serves(*board, *arrays)) return launch<true, true>(board, arrays, stream);
+    KVG_TRY(check_board(board));
+    KVG_TRY(check_arrays(board, arrays));
+    const Quick quick = quick_of(*board, *arrays);
+
+    KVG_TRY(allow_shared(reinterpret_cast<const void *>(&quick_kernel<NoMarks>), quick_shared_bytes(quick)));
+    quick_kernel<NoMarks><<<1, quick_threads(quick), quick_shared_bytes(quick), (cudaStream_t)stream>>>(quick, NoMarks());
+    return kvg_cuda_check(cudaGetLastError(), "launching a vote");
 }
 
 KvgStatus kvg_vote_peek_launch(const KvVoteBoard *is, uint64_t step, void *units, KvgStream stream)

@@ -2,12 +2,15 @@
  *
  *   empty      a kernel that does nothing
  *   bare       stores its record into every peer's memory and awaits theirs, without bound: no digest, no decision, nothing published
+ *   weak       the same with plain vector stores and volatile loads: what the strong 128-bit ones cost beside them
  *   vote       post and decide in one kernel: digests, deadline and stop word, decision, lengths, outcome word
+ *   unready    the same with nothing formed ahead
  *   two        the same as two kernels
  *   allreduce  ncclAllReduce of 64 bytes (u64, min)
  * graph: microseconds a node of a graph of 200, replayed; host: from the launch until the host has the result (vote: its outcome word; the others:
  * the stream's end). The kinds take turns round by round, and a round's ratio is of neighbours in time; reported are medians over rounds. Every
- * published length and record is checked. Times are rank 0's. */
+ * published length and record is checked. Times are rank 0's. Where a vote's time goes is told by clocks: cycles from the start of the block's first warp, by which
+ * the first entry warp and the first unit warp have passed each point of the kernel (vote_quick.h). */
 #define OMPI_SKIP_MPICXX 1
 #include <cuda_runtime.h>
 #include <mpi.h>
@@ -17,11 +20,16 @@
 #include <kvgrid/kvgrid_vote_nccl.h>
 
 #include "bench/bench.h"
+#include "kernels/vote_quick.h"
 
 enum { NODES = 200, ROUNDS_DEFAULT = 41, ROUNDS_MAX = 401, WARMUP = 3, TRIPS = 50, SKIP = 77, CLASSES = 1 };
 
-typedef enum Kind { EMPTY = 0, BARE = 1, VOTE = 2, TWO = 3, ALLREDUCE = 4, KINDS = 5 } Kind;
-static const char *const kind_names[KINDS] = {"empty", "bare", "vote", "two", "allreduce"};
+typedef enum Kind { EMPTY = 0, BARE, WEAK, VOTE, UNREADY, TWO, ALLREDUCE, KINDS } Kind;
+static const char *const kind_names[KINDS] = {"empty", "bare", "weak", "vote", "unready", "two", "allreduce"};
+
+/* Points of quick_kernel. */
+enum { MARKS = 8 };
+static const char *const mark_names[MARKS] = {"start", "loaded", "digest", "barrier", "sent", "arrived", "agreed", "stored"};
 
 #define BAR_BARE_US 1.8
 #define BAR_VOTE 1.3       /* over bare, in a graph */
@@ -46,30 +54,45 @@ static int world_rank;
 
 __global__ void empty_kernel() {}
 
-/* The record as 12 bytes and a tag a unit, like the vote's; the step comes from memory, so that it can stand in a graph. */
+/* The record as 12 bytes and a tag a unit, like the vote's, a thread a unit (x) and peer (y); the step comes from memory, so that it can stand in a
+ * graph, and the record's words are on their way together with it. */
+template <bool STRONG>
 __global__ void bare_kernel(const __grid_constant__ KvVoteBoard board, uint32_t units, const uint32_t *record, uint64_t *step)
 {
+    const uint32_t u = threadIdx.x, peer = (board.rank + 1 + threadIdx.y) % board.ranks;
+    const uint64_t word0 = u < units ? record[3 * u] : 0, word1 = u < units ? record[3 * u + 1] : 0, word2 = u < units ? record[3 * u + 2] : 0;
     const uint64_t s = *step, offset = (s & (board.slots - 1)) * board.ranks * units * 16u;
-    const uint32_t tag = 0x80000000u | (uint32_t)(s & 0xffffffu), peers = board.ranks - 1;
+    const uint32_t tag = 0x80000000u | (uint32_t)(s & 0xffffffu);
+    uint64_t       low = word1 << 32 | word0, high = (uint64_t)tag << 32 | word2;
 
-    for (uint32_t i = threadIdx.x; i < peers * units; i += blockDim.x) {
-        const uint32_t u = i % units, peer = (board.rank + 1 + i / units) % board.ranks;
-        const uint64_t low = (uint64_t)record[3 * u + 1] << 32 | record[3 * u], high = (uint64_t)tag << 32 | record[3 * u + 2];
-        uint8_t       *at = board.base + peer * board.stride + offset + (board.rank * units + u) * 16u;
-        asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(at), "l"(low), "l"(high) : "memory");
-    }
-    for (uint32_t i = threadIdx.x; i < peers * units; i += blockDim.x) {
-        const uint32_t u = i % units, peer = (board.rank + 1 + i / units) % board.ranks;
+    if (u < units) {
+        uint8_t       *to = board.base + peer * board.stride + offset + (board.rank * units + u) * 16u;
         const uint8_t *at = board.base + board.rank * board.stride + offset + (peer * units + u) * 16u;
-        uint64_t       low, high;
+        if (STRONG) {
+            asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(to), "l"(low), "l"(high) : "memory");
+        } else {
+            asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high) : "memory");
+        }
         do {
-            asm volatile("{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+            if (STRONG) {
+                asm volatile("{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+            } else {
+                asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+            }
         } while ((uint32_t)(high >> 32) != tag);
-        (void)low;
     }
     __syncthreads();
-    if (threadIdx.x == 0) *step = s + 1;
+    if (u == 0 && threadIdx.y == 0) *step = s + 1;
 }
+
+/* Cycles of the first lanes of a block's warps: [warps][MARKS]. */
+struct ClockMarks {
+    long long *to;
+    __device__ __forceinline__ void at(int mark) const
+    {
+        if (threadIdx.x % 32 == 0) to[threadIdx.x / 32 * MARKS + mark] = clock64();
+    }
+};
 
 /* ---- a batch of sequences */
 
@@ -79,6 +102,7 @@ typedef struct Batch {
     KvVoteArrays       arrays;
     uint32_t          *accepted, *len, *len_staged, *next_rows, *taken, *base_row;
     volatile uint64_t *outcome;
+    KvVoteArrays       unready; /* the same, with nothing formed ahead */
     uint64_t          *bare_step;
     uint32_t          *bare_record;
     uint64_t          *reduced;
@@ -131,12 +155,15 @@ static void make_arrays(Batch *batch)
     a->ids = upload_made<uint64_t>(n, id_of);
     a->generations = upload_made<uint64_t>(n, generation_of);
     a->accepted = upload_made<uint32_t>(n, accepted_of);
+    CU(cudaMalloc(&a->ahead, kvg_vote_ahead_bytes(n)));
     a->next_rows = upload_made<uint32_t>(n, three);
     a->taken = batch->taken = upload_made<uint32_t>(n, zero);
     a->len = batch->len = upload_made<uint32_t>(n, zero);
     a->len_staged = upload_made<uint32_t>(n, three);
     batch->outcome = kvg_nccl_vote_outcome(batch->vote, 0, &outcome);
     a->outcome = outcome;
+    batch->unready = *a;
+    batch->unready.ahead = nullptr;
     batch->bare_step = upload(&one, 1);
     batch->bare_record = upload(record, sizeof record / sizeof *record);
     CU(cudaMalloc((void **)&batch->reduced, 64));
@@ -160,13 +187,15 @@ static void enqueue(Batch *batch, Kind kind)
     const KvVoteBoard *board = kvg_nccl_vote_board(batch->vote);
 
     switch (kind) {
-    case BARE: {
-        uint32_t threads = (batch->units * (board->ranks - 1) + 31) / 32 * 32;
-        bare_kernel<<<1, threads < 64 ? 64 : threads, 0, batch->stream>>>(*kvg_nccl_vote_board(batch->bare), batch->units, batch->bare_record,
-                                                                          batch->bare_step);
+    case BARE:
+    case WEAK: {
+        const dim3 threads((batch->units + 31) / 32 * 32, board->ranks - 1);
+        auto       kernel = kind == BARE ? bare_kernel<true> : bare_kernel<false>;
+        kernel<<<1, threads, 0, batch->stream>>>(*kvg_nccl_vote_board(batch->bare), batch->units, batch->bare_record, batch->bare_step);
         break;
     }
     case VOTE: OK(kvg_vote_launch(board, &batch->arrays, batch->stream)); break;
+    case UNREADY: OK(kvg_vote_launch(board, &batch->unready, batch->stream)); break;
     case TWO:
         OK(kvg_vote_post_launch(board, &batch->arrays, batch->stream));
         OK(kvg_vote_decide_launch(board, &batch->arrays, batch->stream));
@@ -209,6 +238,11 @@ static void close_batch(Batch *batch)
 
 /* ---- measuring */
 
+static bool votes(Kind kind)
+{
+    return kind == VOTE || kind == UNREADY || kind == TWO;
+}
+
 static double time_graph(Batch *batch, Kind kind)
 {
     CU(cudaStreamSynchronize(batch->stream));
@@ -225,7 +259,7 @@ static double time_graph(Batch *batch, Kind kind)
     CU(cudaEventElapsedTime(&ms, begin, end));
     CU(cudaEventDestroy(begin));
     CU(cudaEventDestroy(end));
-    if (kind == VOTE || kind == TWO) batch->votes += 2 * NODES;
+    if (votes(kind)) batch->votes += 2 * NODES;
     return (double)ms * 1e3 / NODES;
 }
 
@@ -236,7 +270,7 @@ static double time_host(Batch *batch, Kind kind)
     double from = bench_now_us();
     for (int trip = 0; trip < TRIPS; trip++) {
         enqueue(batch, kind);
-        if (kind != VOTE && kind != TWO) {
+        if (!votes(kind)) {
             CU(cudaStreamSynchronize(batch->stream));
             continue;
         }
@@ -274,6 +308,45 @@ static void measure(Batch *batch, int rounds, double (*time)(Batch *, Kind), Res
         result->high[kind] = bench_percentile(us[kind], (size_t)rounds, 90);
     }
     result->vote_over_allreduce = bench_median(ratio[KINDS], (size_t)rounds);
+}
+
+/* ---- where it goes */
+
+typedef struct Where {
+    double entry[MARKS], unit[MARKS]; /* cycles from the start, medians over nodes */
+} Where;
+
+static void find_out(Batch *batch, Where *where)
+{
+    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
+    const uint32_t threads = quick_threads(quick), a_node = threads / 32 * MARKS;
+    long long     *marks = nullptr, *host = (long long *)calloc((size_t)NODES * a_node, sizeof *host);
+    static double  entry[MARKS][NODES], unit[MARKS][NODES];
+
+    CU(cudaMalloc((void **)&marks, NODES * a_node * sizeof *marks));
+    CU(cudaMemset(marks, 0, NODES * a_node * sizeof *marks));
+    CU(cudaDeviceSynchronize());
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int node = 0; node < NODES; node++) { /* the first ones are not counted: ranks meet, and something is formed ahead */
+        quick_kernel<ClockMarks><<<1, threads, quick_shared_bytes(quick), batch->stream>>>(quick, ClockMarks{marks + node * a_node});
+    }
+    CU(cudaStreamSynchronize(batch->stream));
+    batch->votes += NODES;
+    CU(cudaMemcpy(host, marks, NODES * a_node * sizeof *marks, cudaMemcpyDeviceToHost));
+    for (int node = 0; node < NODES; node++) {
+        const long long *of = host + node * a_node, *first = of + quick.entry_warps * MARKS;
+        const long long  begin = of[0] < first[0] ? of[0] : first[0];
+        for (int k = 0; k < MARKS; k++) {
+            entry[k][node] = (double)(of[k] != 0 ? of[k] - begin : 0);
+            unit[k][node] = (double)(first[k] != 0 ? first[k] - begin : 0);
+        }
+    }
+    for (int k = 0; k < MARKS; k++) {
+        where->entry[k] = bench_median(entry[k] + NODES / 2, NODES / 2);
+        where->unit[k] = bench_median(unit[k] + NODES / 2, NODES / 2);
+    }
+    CU(cudaFree(marks));
+    free(host);
 }
 
 /* ---- is it right? */
@@ -328,6 +401,24 @@ static void print_json(const Batch *batch, const char *how, const Result *result
     printf("}\n");
 }
 
+static void print_where(const Batch *batch, const Where *where)
+{
+    printf("# %u sequences, cycles until: ", batch->sequences);
+    for (int k = 0; k < MARKS; k++) printf(" %8s", mark_names[k]);
+    printf("\n#        the first entry warp: ");
+    for (int k = 0; k < MARKS; k++) printf(" %8.0f", where->entry[k]);
+    printf("\n#         the first unit warp: ");
+    for (int k = 0; k < MARKS; k++) printf(" %8.0f", where->unit[k]);
+    printf("\n");
+}
+
+static void print_where_json(const Batch *batch, const Where *where)
+{
+    printf("{\"bench\": \"vote_cuda\", \"sequences\": %u, \"how\": \"cycles\"", batch->sequences);
+    for (int k = 0; k < MARKS; k++) printf(", \"entry_%s\": %.0f, \"unit_%s\": %.0f", mark_names[k], where->entry[k], mark_names[k], where->unit[k]);
+    printf("}\n");
+}
+
 typedef struct Options {
     int rounds, json;
 } Options;
@@ -337,19 +428,23 @@ static int bench_batch(ncclComm_t comm, uint32_t sequences, const Options *optio
 {
     Batch    batch;
     Result   graph, host;
+    Where    where;
     uint64_t wrong;
 
     open_batch(&batch, comm, sequences);
     measure(&batch, options->rounds, time_graph, &graph);
     measure(&batch, options->rounds, time_host, &host);
+    find_out(&batch, &where);
     wrong = count_wrong(&batch);
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     if (world_rank == 0 && options->json) {
         print_json(&batch, "graph", &graph, wrong);
         print_json(&batch, "host", &host, wrong);
+        print_where_json(&batch, &where);
     } else if (world_rank == 0) {
         print_table(&batch, "graph", &graph);
         print_table(&batch, "host", &host);
+        print_where(&batch, &where);
         printf("# %u sequences in a graph: vote %.2fx bare (bar %.2f), %.2fx allreduce of 64 bytes (bar %.2f), bare %.2f us (bar %.2f): %s\n", sequences,
                graph.ratio[VOTE], BAR_VOTE, graph.vote_over_allreduce, BAR_ALLREDUCE, graph.us[BARE], BAR_BARE_US, misses(&graph) == 0 ? "OK" : "MISSED");
     }

@@ -41,8 +41,8 @@ size_t kvg_vote_board_bytes(const KvVoteBoard *board)
 
 size_t kvg_vote_ahead_bytes(uint32_t entries)
 {
-    const size_t warps = ((size_t)entries + 31) / 32;
-    return warps * (32 * sizeof(KvVoteAhead) + sizeof(KvVoteAheadSums));
+    const size_t a_warp = KVG_VOTE_WARP * (sizeof(KvVoteAheadTerm) + sizeof(KvVoteAheadSpan) + sizeof(int32_t)) + sizeof(KvVoteAheadSums);
+    return kvg_vote_warps(entries) * a_warp;
 }
 
 /* ---- the control block: words that a device reads, each written at once */

@@ -56,7 +56,7 @@ typedef struct KvVoteWords {
     uint64_t decided; /* as the record's */
     uint64_t posted;  /* the step that has been posted and not decided; 0: none, and a decide alone does nothing. Kept by what ended a wait */
     uint64_t ahead;   /* the step that KvVoteArrays.ahead was formed for; 0: none. To be set to 0 by whoever but decide has changed count, slots,
-                         ids, generations, lengths or bases */
+                         ids, generations, lengths or bases; what ran on the old ones would be posted else */
     uint32_t stop;    /* KvVoteStop; not 0: kernels do nothing. Cleared by the host */
     uint32_t advance; /* added to step by a decide that publishes: 1 where no other batch takes steps between. Set by the host */
     uint64_t running; /* the running digest of posted calls: targets start from it */
@@ -86,24 +86,24 @@ typedef struct KvVoteClass {
 /** A batch's arrays. What is [entries] goes by the entry's place in the record, what is [slots] by the store's slot. */
 typedef struct KvVoteArrays {
     KvVoteWords    *words;       /* 16-byte aligned */
-    uint64_t       *outcome;     /* mapped host memory, as the device sees it */
     void           *ahead;       /* [kvg_vote_ahead_bytes(entries)] 16-byte aligned, the kernels' own: what the next record is made of, formed while
                                     this step's records travel. NULL: formed when it is posted, which takes longer. Host twins leave it alone */
-    uint32_t        entries;     /* room of the arrays, at most sequences_max; words->count of them are in use; the others' slots are valid, or -1 */
-    uint32_t        classes;     /* at most KVG_VOTE_CLASSES_MAX */
-    const int32_t  *slots;       /* [entries] a slot, or -1: in no digest, nothing moves. NULL: entry e has slot e */
-    const uint64_t *ids;         /* [entries] as digested */
-    const uint64_t *generations; /* [entries] */
     const uint32_t *accepted;    /* [entries] rows of those staged. NULL: all. With status ETAINTED: 1 for each sequence that is tainted */
     const uint32_t *next_rows;   /* [entries] rows that the next step stages: len_staged goes ahead by them. NULL: 0 */
+    uint64_t       *outcome;     /* mapped host memory, as the device sees it */
+    uint32_t        entries;     /* room of the arrays, at most sequences_max; words->count of them are in use; the others' slots are valid, or -1 */
+    uint32_t        classes;     /* at most KVG_VOTE_CLASSES_MAX */
+    uint32_t       *len;         /* [slots] committed */
+    uint32_t       *len_staged;  /* [slots] target of the step: len and what it staged */
     uint32_t       *taken;       /* [entries] set on publish: the rows that were accepted, on every rank. NULL: not told */
     uint32_t       *rows;        /* [entries] what the next step is to write: next_rows on publish, 0 after the last step, after a publish that owes
                                     a replay, after anything but publish, and for entries without slot or not in use. NULL: not told */
     uint32_t       *first_row;   /* [entries] set on publish: the row that the next step writes first, the new committed length. NULL: not told */
-    uint32_t       *len;         /* [slots] committed */
-    uint32_t       *len_staged;  /* [slots] target of the step: len and what it staged */
-    int32_t        *read, *write, *each; /* [slots] as KvRecurrentView has them, on every rank of a model with recurrent layers. NULL: none */
     uint32_t        columns;     /* 0: none */
+    int32_t        *read, *write, *each; /* [slots] as KvRecurrentView has them, on every rank of a model with recurrent layers. NULL: none */
+    const int32_t  *slots;       /* [entries] a slot, or -1: in no digest, nothing moves. NULL: entry e has slot e */
+    const uint64_t *ids;         /* [entries] as digested */
+    const uint64_t *generations; /* [entries] */
     KvVoteClass     class_at[KVG_VOTE_CLASSES_MAX];
 } KvVoteArrays;
 

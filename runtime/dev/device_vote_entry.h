@@ -76,6 +76,7 @@ typedef struct KvVoteEntry {
     uint64_t id, generation;
 } KvVoteEntry;
 
+/* Entry e of a batch, e in use. */
 KVG_HD static inline KvVoteEntry kvg_vote_entry(const KvVoteArrays *arrays, uint32_t e)
 {
     KvVoteEntry entry;
@@ -121,40 +122,110 @@ KVG_HD static inline void kvg_vote_add_terms(const KvVoteArrays *arrays, uint32_
     }
 }
 
-/* ---- what the next record is made of, formed ahead: [entries, in whole warps] KvVoteAhead, then [warps] KvVoteAheadSums */
+/* ---- what the next record is made of, formed ahead: for entries, in whole warps of 32, four arrays behind each other */
 
-typedef struct KvVoteAhead {
-    uint64_t place, mark; /* the two halves of a term's arguments: of index and id, mixed; of the generation */
-    uint32_t len, staged; /* staged: rows */
-    int32_t  slot;        /* -1: none, or not in use */
-    uint32_t reserved;
-} KvVoteAhead;
+enum { KVG_VOTE_WARP = 32 };
+#define KVG_VOTE_SPAN_NONE UINT32_MAX /* staged of an entry that is in no digest */
 
-typedef struct KvVoteAheadSums {
+typedef struct KvVoteAheadTerm { /* what a term of a digest keeps from step to step */
+    uint64_t place, mark;
+} KvVoteAheadTerm;
+
+typedef struct KvVoteAheadSums { /* over a warp's entries */
     uint64_t targets, layout;
 } KvVoteAheadSums;
 
+typedef struct KvVoteAheadSpan {
+    uint32_t len, staged; /* staged: rows */
+} KvVoteAheadSpan;
+
+typedef struct KvVoteAhead {
+    KvVoteAheadTerm *term;
+    KvVoteAheadSums *sums;
+    KvVoteAheadSpan *span;
+    int32_t         *slot;
+} KvVoteAhead;
+
+KVG_HD static inline uint32_t kvg_vote_warps(uint32_t entries)
+{
+    return (entries + KVG_VOTE_WARP - 1) / KVG_VOTE_WARP;
+}
+
+KVG_HD static inline KvVoteAhead kvg_vote_ahead_at(void *memory, uint32_t entries)
+{
+    const uint32_t warps = kvg_vote_warps(entries);
+    KvVoteAhead    at;
+
+    at.term = (KvVoteAheadTerm *)memory;
+    at.sums = (KvVoteAheadSums *)(void *)(at.term + (size_t)warps * KVG_VOTE_WARP);
+    at.span = (KvVoteAheadSpan *)(void *)(at.sums + warps);
+    at.slot = (int32_t *)(void *)(at.span + (size_t)warps * KVG_VOTE_WARP);
+    return at;
+}
+
+/* ---- the common case of a decision, unit by unit */
+
+/* 1 where unit u of another rank of the same stage says what this rank's says. This rank is ready and passes accepted counts: if all units of
+ * all others agree with its own, the decision is publish, and its counts are those of whoever else passed any. 0 means nothing yet. */
+KVG_HD static inline int kvg_vote_unit_agrees(uint32_t u, const uint32_t own[3], const uint32_t other[3])
+{
+    const uint32_t d0 = own[0] ^ other[0], d1 = own[1] ^ other[1], d2 = own[2] ^ other[2];
+
+    const uint32_t status = (own[0] | other[0]) & 0xffffu;
+    const uint32_t low = (other[0] | other[1]) != 0 ? d0 | d1 : 0, high = (other[1] | other[2]) != 0 ? d1 | d2 : 0; /* 0: not passed there */
+    uint32_t       wrong = 0;
+
+    wrong = u == 0 ? d0 | d1 | d2 : wrong;     /* step, epoch */
+    wrong = u == 1 ? status | d1 | d2 : wrong; /* status beside the rank, targets */
+    wrong = u == 2 ? low | d2 : wrong;         /* accepted, half of layout */
+    wrong = u == 3 ? d0 | high : wrong;        /* the other half, user */
+    return wrong == 0;
+}
+
 /* ---- publishing one entry */
 
-/* Where the recurrent state stands after `taken` of `staged` rows, as columns.h has it for a step of one pass. 1: it stayed behind. */
+typedef struct KvVoteColumn {
+    int32_t read, write, each;
+    int     behind; /* 1: the state stayed behind */
+} KvVoteColumn;
+
+/* Where the recurrent state stands after `taken` of `staged` rows, as columns.h has it for a step of one pass. */
+KVG_HD static inline KvVoteColumn kvg_vote_column(uint32_t columns, int32_t read, int32_t each, uint32_t staged, uint32_t taken, uint32_t next_rows)
+{
+    uint32_t     distance = each != 0 ? taken : (uint32_t)(taken == staged && staged != 0);
+    uint32_t     current = ((uint32_t)read + distance) % columns;
+    KvVoteColumn column;
+
+    column.behind = each == 0 && taken != 0 && taken != staged;
+    column.read = (int32_t)current;
+    column.write = (int32_t)((current + 1) % columns);
+    column.each = next_rows != 0 ? next_rows < columns : each;
+    return column;
+}
+
+/* 1: it stayed behind. */
 KVG_HD static inline int kvg_vote_take_column(const KvVoteArrays *arrays, int32_t slot, uint32_t staged, uint32_t taken, uint32_t next_rows)
 {
-    int      each = arrays->each[slot] != 0, behind = !each && taken != 0 && taken != staged;
-    uint32_t distance = each ? taken : (uint32_t)(taken == staged && staged != 0);
-    uint32_t current = ((uint32_t)arrays->read[slot] + distance) % arrays->columns;
+    KvVoteColumn column = kvg_vote_column(arrays->columns, arrays->read[slot], arrays->each[slot], staged, taken, next_rows);
 
-    arrays->read[slot] = (int32_t)current;
-    arrays->write[slot] = (int32_t)((current + 1) % arrays->columns);
-    if (next_rows != 0) arrays->each[slot] = next_rows < arrays->columns;
-    return behind;
+    arrays->read[slot] = column.read;
+    arrays->write[slot] = column.write;
+    arrays->each[slot] = column.each;
+    return column.behind;
+}
+
+/* Where a class's base is to stand, at least, at a length. */
+KVG_HD static inline uint32_t kvg_vote_base(uint32_t keep, uint32_t len)
+{
+    return keep != 0 && len > keep ? (len - keep) & ~31u : 0;
 }
 
 KVG_HD static inline void kvg_vote_raise_bases(const KvVoteArrays *arrays, int32_t slot, uint32_t len)
 {
     for (uint32_t c = 0; c < arrays->classes; c++) {
         const KvVoteClass *at = &arrays->class_at[c];
-        uint32_t           base = len > at->keep ? (len - at->keep) & ~31u : 0;
-        if (at->base_row != NULL && at->keep != 0 && base > at->base_row[slot]) at->base_row[slot] = base;
+        uint32_t           base = kvg_vote_base(at->keep, len);
+        if (at->base_row != NULL && base > at->base_row[slot]) at->base_row[slot] = base;
     }
 }
 

@@ -334,6 +334,9 @@ int main(int argc, char **argv)
 {
     static const Scene scenes[] = {
         { .ranks = 2, .tp = 2, .entries = 64, .slots = 4, .columns = 5, .rows_most = 8, .fault_every = 100, .seed = 31 },
+        { .ranks = 2, .tp = 2, .entries = 256, .slots = 8, .rows_most = 4, .fault_every = 100, .last_every = 77, .seed = 34 },
+        { .ranks = 2, .tp = 2, .entries = 97, .slots = 8, .rows_most = 70000, .fault_every = 100, .one_epoch = 1, .seed = 35 },
+        { .ranks = 2, .tp = 2, .entries = 64, .slots = 4, .columns = 5, .rows_most = 8, .fault_every = 100, .unready = 1, .seed = 36 },
         { .ranks = 2, .tp = 1, .entries = 256, .slots = 8, .columns = 0, .rows_most = 4, .fault_every = 100, .one_epoch = 1, .seed = 32 },
         { .ranks = 2, .tp = 2, .entries = 2000, .slots = 4, .columns = 3, .rows_most = 2, .fault_every = 200, .seed = 33 },
     };
@@ -351,8 +354,11 @@ int main(int argc, char **argv)
     ncclComm_t comm = open_comm();
     refused_options(comm);
     soak(comm, &scenes[0], 1, 0, steps);
-    soak(comm, &scenes[1], 2, 1, steps);
-    soak(comm, &scenes[2], 1, 0, steps / 20);
+    soak(comm, &scenes[1], 1, 0, steps);
+    soak(comm, &scenes[2], 2, 0, steps / 2);
+    soak(comm, &scenes[3], 1, 0, steps / 4);
+    soak(comm, &scenes[4], 2, 1, steps);
+    soak(comm, &scenes[5], 1, 0, steps / 20);
     absences(comm);
     require_nccl(ncclCommDestroy(comm), "destroying the communicator");
     MPI_Finalize();

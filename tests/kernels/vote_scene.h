@@ -19,6 +19,8 @@ typedef struct Scene {
     uint32_t rows_most;                 /* rows of a step and sequence */
     uint32_t fault_every;               /* about one step in so many is at fault; 0: none */
     uint32_t one_epoch;                 /* 1: no rank is ever an epoch ahead. On a device that rank waits to its deadline, and its other batches with it */
+    uint32_t last_every;                /* every so many steps one is the last of a run; 0: none */
+    uint32_t unready;                   /* 1: on a device nothing is formed ahead */
     uint64_t seed;
 } Scene;
 
@@ -152,6 +154,7 @@ static inline void scene_step_input(const Scene *scene, uint32_t rank, uint64_t 
     words->layout = 500 + rank / scene->tp + (at_fault && fault == FAULT_LAYOUT);
     words->user = rank % 2 != 0 && step % 3 == 0 ? 0 : scene_draw(scene, step, 13, 0) | 1;
     if (at_fault && fault == FAULT_USER) words->user ^= 2;
+    words->last = scene->last_every != 0 && step % scene->last_every == 0 ? step : 0;
     words->epoch = 3 + (at_fault && fault == FAULT_EPOCH);
     words->status = !at_fault ? 0 : fault == FAULT_STATUS ? KVG_ECAPACITY : fault == FAULT_TAINT ? KVG_ETAINTED : 0;
     words->accepts = fault != FAULT_UNACCEPTED && (step % 2 == 0 || rank / scene->tp == scene->ranks / scene->tp - 1);

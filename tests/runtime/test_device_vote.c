@@ -115,6 +115,115 @@ START_TEST(test_outcome_word_keeps_every_value_at_its_limits)
 }
 END_TEST
 
+/* ---- the common case, unit by unit: it may say publish only where the decision does */
+
+static int units_agree(const KvVoteRecord *own, const KvVoteRecord *other)
+{
+    uint32_t mine[KVG_VOTE_HEADER_WORDS + 2] = { 0 }, theirs[KVG_VOTE_HEADER_WORDS + 2] = { 0 };
+    int      agree = 1;
+
+    memcpy(mine, own, KVG_VOTE_HEADER_BYTES);
+    memcpy(theirs, other, KVG_VOTE_HEADER_BYTES);
+    for (uint32_t u = 0; u < (KVG_VOTE_HEADER_WORDS + 2) / KVG_VOTE_UNIT_WORDS; u++) {
+        agree &= kvg_vote_unit_agrees(u, mine + u * KVG_VOTE_UNIT_WORDS, theirs + u * KVG_VOTE_UNIT_WORDS);
+    }
+    return agree;
+}
+
+/* What the device does before it decides by the general rule; -1 where it does not ask. */
+static int common_case(const KvVoteRecord *const records[], uint32_t n, uint32_t own)
+{
+    int agree = 1;
+
+    if (records[own]->status != 0 || records[own]->accepted == 0) return -1;
+    for (uint32_t rank = 0; rank < n; rank++) agree &= rank == own || units_agree(records[own], records[rank]);
+    return agree;
+}
+
+static void assert_common_case(const KvVoteRecord *const records[], uint32_t n, uint32_t seen[2])
+{
+    KvVoteOutcome outcome;
+
+    kvg_vote_decide(records, n, n, &outcome);
+    for (uint32_t own = 0; own < n; own++) {
+        int agree = common_case(records, n, own);
+        if (agree < 0) continue;
+        seen[agree]++;
+        if (agree) {
+            uint32_t passed = 0;
+            while (records[passed]->accepted == 0) passed++;
+            ck_assert(outcome.kind == KVG_VOTE_PUBLISH && records[passed]->accepted == records[own]->accepted);
+        } else if (records[own]->user != 0) { /* without an own digest the general rule is asked whenever another has one */
+            ck_assert_int_ne(outcome.kind, KVG_VOTE_PUBLISH);
+        }
+    }
+}
+
+START_TEST(test_units_that_agree_are_a_publish_on_every_vector)
+{
+    KvVoteRecord        records[KVG_VOTE_DEVICE_RANKS_MAX];
+    const KvVoteRecord *pointers[KVG_VOTE_DEVICE_RANKS_MAX];
+    FILE               *file = fopen(KVG_TEST_DATA "/vectors/vote.jsonl", "r");
+    json_error_t        error;
+    json_t             *line;
+    uint32_t            seen[2] = { 0 };
+
+    ck_assert_ptr_nonnull(file);
+    while ((line = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error)) != NULL) {
+        uint32_t tp, n = read_records(json_object_get(line, "records"), records, pointers, &tp);
+        for (uint32_t from = 0; tp != 0 && from < n; from += tp) assert_common_case(pointers + from, tp, seen); /* stage by stage */
+        json_decref(line);
+    }
+    fclose(file);
+    ck_assert_msg(seen[0] > 0 && seen[1] > 0, "%u differed, %u agreed", seen[0], seen[1]);
+}
+END_TEST
+
+START_TEST(test_units_that_agree_are_a_publish_on_records_with_any_bit_changed)
+{
+    KvVoteRecord        records[4];
+    const KvVoteRecord *pointers[4] = { &records[0], &records[1], &records[2], &records[3] };
+    uint32_t            seen[2] = { 0 };
+
+    for (uint32_t trial = 0; trial < 4000; trial++) {
+        for (uint32_t rank = 0; rank < 4; rank++) {
+            records[rank] = (KvVoteRecord){ .step = trial + 1, .epoch = 3, .rank = (uint16_t)rank, .targets = kvg_mix64(trial), .accepted = 5 + trial,
+                                            .layout = kvg_mix64(trial + 1), .user = trial % 3 == 0 ? 0 : 9, .decided = trial - rank % 2, .count = 4 };
+            if (kvg_mix64(trial * 8 + rank) % 5 == 0) records[rank].accepted = 0;
+            if (kvg_mix64(trial * 8 + rank + 4) % 7 == 0) records[rank].user = 0;
+        }
+        uint64_t draw = kvg_mix64(trial * 77);
+        if (draw % 4 != 0) { /* each bit of the header sooner or later */
+            uint8_t *record = (uint8_t *)&records[draw >> 8 & 3];
+            record[trial / 8 % KVG_VOTE_HEADER_BYTES] ^= (uint8_t)(1u << trial % 8);
+        }
+        assert_common_case(pointers, 4, seen);
+        assert_common_case(pointers + 1, 2, seen);
+    }
+    ck_assert_msg(seen[0] > 1000 && seen[1] > 1000, "%u differed, %u agreed", seen[0], seen[1]);
+}
+END_TEST
+
+START_TEST(test_a_term_is_its_parts_joined_and_what_is_formed_ahead_has_room)
+{
+    for (uint64_t i = 0; i < 100; i++) {
+        uint64_t id = kvg_mix64(i), generation = kvg_mix64(i + 1000), value = i * 77;
+        ck_assert_uint_eq(kvg_mix_term(i, id, generation, value), kvg_mix_joined(kvg_mix_place(i, id), kvg_mix_mark(generation), value));
+    }
+    for (uint32_t entries = 1; entries < 200; entries++) {
+        const size_t room = (entries + 31) / 32 * 32, bytes = kvg_vote_ahead_bytes(entries);
+        uint8_t     *memory = malloc(bytes);
+        KvVoteAhead  at = kvg_vote_ahead_at(memory, entries);
+        ck_assert_ptr_eq(at.term, memory);
+        ck_assert_uint_eq((size_t)((uint8_t *)at.sums - memory), room * sizeof *at.term);
+        ck_assert_uint_eq((size_t)((uint8_t *)at.span - memory), room * sizeof *at.term + room / 32 * sizeof *at.sums);
+        ck_assert_ptr_eq(at.slot, at.span + room);
+        ck_assert_ptr_eq(at.slot + room, memory + bytes);
+        free(memory);
+    }
+}
+END_TEST
+
 /* ---- tags */
 
 START_TEST(test_tags_fit_the_step_awaited_and_no_older_epoch)
@@ -507,13 +616,12 @@ END_TEST
 
 START_TEST(test_the_last_step_stages_nothing_more_and_what_follows_does_nothing)
 {
-    const Scene scene = { .ranks = 2, .tp = 1, .entries = 10, .slots = 4, .rows_most = 4, .seed = 21 };
+    const Scene scene = { .ranks = 2, .tp = 1, .entries = 10, .slots = 4, .rows_most = 4, .last_every = 3, .seed = 21 };
     Fleet       fleet;
     uint8_t    *done;
 
     fleet_open(&fleet, &scene);
     done = malloc(fleet.arena_bytes);
-    for (uint32_t rank = 0; rank < 2; rank++) ((KvVoteWords *)fleet.arena[rank])->last = 3;
     for (uint64_t step = 1; step <= 3; step++) {
         fleet_step(&fleet, step);
         for (uint32_t rank = 0; rank < 2; rank++) {
@@ -647,6 +755,9 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_every_vector_decides_as_the_host_does_and_survives_the_outcome_word);
     tcase_add_test(tcase, test_outcome_word_keeps_every_value_at_its_limits);
+    tcase_add_test(tcase, test_units_that_agree_are_a_publish_on_every_vector);
+    tcase_add_test(tcase, test_units_that_agree_are_a_publish_on_records_with_any_bit_changed);
+    tcase_add_test(tcase, test_a_term_is_its_parts_joined_and_what_is_formed_ahead_has_room);
     tcase_add_test(tcase, test_tags_fit_the_step_awaited_and_no_older_epoch);
     tcase_add_test(tcase, test_slots_hold_two_windows_and_every_record_whole);
     tcase_add_loop_test(tcase, test_a_record_is_what_a_posted_step_writes, 0, SCENES);
