@@ -217,13 +217,12 @@ static KvgStatus cuda_encode_batch(void *self, const KvRowsBatch *batch, KvgStre
     return kvg_encode_batch_launch(batch, entered);
 }
 
-static KvgStatus cuda_recurrent_token(void *self, const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
-                                      uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out, KvgStream stream)
+static KvgStatus cuda_recurrent_pass(void *self, const KvRecurrentPass *pass, KvgStream stream)
 {
     cudaStream_t entered;
 
     KVG_TRY(kvg_cuda_enter(self, stream, &entered));
-    return kvg_recurrent_token_launch(conv_in, state_in, x, u, decay, channels, taps, elements, conv_out, state_out, entered);
+    return kvg_recurrent_pass_launch(pass, entered);
 }
 
 /* ---- opening and closing */
@@ -248,7 +247,7 @@ static void cuda_close(void *self)
     .set_i32_one = cuda_set_i32_one, .synchronize = cuda_synchronize, .event_create = cuda_event_create,                        \
     .event_destroy = cuda_event_destroy, .event_record = cuda_event_record, .stream_wait = cuda_stream_wait,                    \
     .encode_rows = cuda_encode_rows, .decode_rows = cuda_decode_rows, .patch = cuda_patch, .clear = cuda_clear,                 \
-    .recurrent_token = cuda_recurrent_token, .encode_batch = cuda_encode_batch, .run = &kvg_cuda_run_ops, .close = cuda_close
+    .recurrent_pass = cuda_recurrent_pass, .encode_batch = cuda_encode_batch, .run = &kvg_cuda_run_ops, .close = cuda_close
 
 static const KvDevOps cuda_ops = {
     .name = "cuda", .reserve = kvg_cuda_reserve, .extend = kvg_cuda_extend, .give_back = kvg_cuda_give_back, .release = kvg_cuda_release,

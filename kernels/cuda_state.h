@@ -29,10 +29,8 @@ typedef struct KvRecurrentBatch {
 KVG_API KvgStatus kvg_recurrent_batch_launch(const KvRecurrentBatch *batch, KvgStream stream);
 KVG_API void      kvg_recurrent_batch_ref(const KvRecurrentBatch *batch);
 
-/** kvg_recurrent_token over device memory; `in` and `out` may be the same column. */
-KVG_API KvgStatus kvg_recurrent_token_launch(const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
-                                             uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out,
-                                             KvgStream stream);
+/** kvg_recurrent_pass over device memory, of one slot whose columns the host knows. Its twin is kvg_recurrent_pass itself. */
+KVG_API KvgStatus kvg_recurrent_pass_launch(const KvRecurrentPass *pass, KvgStream stream);
 
 /** Moves with memmove's meaning, each by one block: a flat ring's rows in every plane and sequence at once.
  *   moves [count] device memory; addresses and bytes of any alignment, fastest at 16 */

@@ -14,36 +14,39 @@ enum { THREADS = 256, MOVE_THREADS = 1024, MOVE_WORDS = 4 };
 
 /* ---- recurrent */
 
-struct Columns {
-    uint32_t read, write, count;
-    bool     each;
-};
-
-/* Taps after i+1 rows: those of the column, shifted, then the newest x. Ascending, so that a column may be its own target. */
+/* Taps after `rows` rows: those of the column, shifted, then the newest x. Ascending, so that a column may be its own target. */
 __device__ __forceinline__ void put_taps(const float *in, float *out, const float *x, uint64_t channels, uint32_t taps, uint32_t rows)
 {
     for (uint32_t j = 0; j < taps; j++) out[j] = j + rows < taps ? in[j + rows] : x[(uint64_t)(j + rows - taps) * channels];
 }
 
-__device__ void roll_conv(const KvRecurrentView &view, float *conv, Columns at, const float *x, uint32_t rows, uint64_t c)
+__device__ void roll_conv(const KvRecurrentPass &pass, uint64_t c)
 {
-    const float *in = conv + at.read * view.conv_elements + c * view.taps;
+    const uint64_t column = pass.channels * pass.taps;
+    const float   *in = pass.conv + pass.read * column + c * pass.taps;
 
-    for (uint32_t i = at.each ? 0 : rows - 1; i < rows; i++) {
-        uint32_t column = at.each ? (at.write + i) % at.count : at.write;
-        put_taps(in, conv + column * view.conv_elements + c * view.taps, x + c, view.conv_channels, view.taps, i + 1);
+    for (uint32_t i = pass.each ? 0 : pass.rows - 1; i < pass.rows; i++) {
+        uint32_t to = pass.each ? (pass.write + i) % pass.columns : pass.write;
+        put_taps(in, pass.conv + to * column + c * pass.taps, pass.x + c, pass.channels, pass.taps, i + 1);
     }
 }
 
-__device__ void roll_state(const KvRecurrentView &view, float *state, Columns at, const float *u, uint32_t rows, float decay, uint64_t e)
+__device__ void roll_state(const KvRecurrentPass &pass, uint64_t e)
 {
-    float value = state[at.read * view.state_elements + e];
+    float value = pass.state[pass.read * pass.elements + e];
 
-    for (uint32_t i = 0; i < rows; i++) {
-        value = __fadd_rn(__fmul_rn(decay, value), u[i * view.state_elements + e]);
-        if (at.each) state[(at.write + i) % at.count * view.state_elements + e] = value;
+    for (uint32_t i = 0; i < pass.rows; i++) {
+        value = __fadd_rn(__fmul_rn(pass.decay, value), pass.u[i * pass.elements + e]);
+        if (pass.each) pass.state[(pass.write + i) % pass.columns * pass.elements + e] = value;
     }
-    if (!at.each) state[at.write * view.state_elements + e] = value;
+    if (!pass.each) pass.state[pass.write * pass.elements + e] = value;
+}
+
+/* State elements first, then conv channels: a block is in one of the two but at their border. */
+__device__ __forceinline__ void roll(const KvRecurrentPass &pass, uint64_t i)
+{
+    if (i < pass.elements) roll_state(pass, i);
+    else if (i - pass.elements < pass.channels && pass.taps > 0) roll_conv(pass, i - pass.elements);
 }
 
 __global__ void __launch_bounds__(THREADS) recurrent_kernel(const __grid_constant__ KvRecurrentBatch batch)
@@ -53,24 +56,18 @@ __global__ void __launch_bounds__(THREADS) recurrent_kernel(const __grid_constan
     const int32_t          slot = batch.slots[place];
     const uint32_t         rows = batch.rows != nullptr ? batch.rows[place] : batch.rows_max;
     const uint64_t         token = batch.first_token != nullptr ? batch.first_token[place] : (uint64_t)place * batch.rows_max;
-    const uint64_t         i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
 
     if (slot < 0 || rows == 0) return;
-    const Columns at = {(uint32_t)view.read[slot], (uint32_t)view.write[slot], view.columns, view.each[slot] != 0};
-    if (i < view.state_elements) {
-        roll_state(view, view.state + slot * view.state_slot_stride, at, batch.u + token * view.state_elements, rows, batch.decay, i);
-    } else if (i - view.state_elements < view.conv_channels && view.taps > 0) {
-        roll_conv(view, view.conv + slot * view.conv_slot_stride, at, batch.x + token * view.conv_channels, rows, i - view.state_elements);
-    }
+    const KvRecurrentPass pass = {view.conv + slot * view.conv_slot_stride, view.state + slot * view.state_slot_stride,
+                                  (uint32_t)view.read[slot], (uint32_t)view.write[slot], (uint32_t)view.each[slot], view.columns,
+                                  view.taps, view.conv_channels, view.state_elements, rows, batch.decay,
+                                  batch.x + token * view.conv_channels, batch.u + token * view.state_elements};
+    roll(pass, (uint64_t)blockIdx.x * THREADS + threadIdx.x);
 }
 
-__global__ void __launch_bounds__(THREADS) token_kernel(const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
-                                                         uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out)
+__global__ void __launch_bounds__(THREADS) pass_kernel(const __grid_constant__ KvRecurrentPass pass)
 {
-    const uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
-
-    if (i < elements) state_out[i] = __fadd_rn(__fmul_rn(decay, state_in[i]), u[i]);
-    else if (i - elements < channels) put_taps(conv_in + (i - elements) * taps, conv_out + (i - elements) * taps, x + (i - elements), channels, taps, 1);
+    roll(pass, (uint64_t)blockIdx.x * THREADS + threadIdx.x);
 }
 
 /* ---- moves */
@@ -164,16 +161,14 @@ extern "C" KvgStatus kvg_recurrent_batch_launch(const KvRecurrentBatch *batch, K
     return kvg_cuda_check(cudaGetLastError(), "launching a recurrent pass");
 }
 
-extern "C" KvgStatus kvg_recurrent_token_launch(const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
-                                                uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out,
-                                                KvgStream stream)
+extern "C" KvgStatus kvg_recurrent_pass_launch(const KvRecurrentPass *pass, KvgStream stream)
 {
-    uint64_t conv = taps > 0 ? channels : 0;
+    uint64_t threads = pass->elements + (pass->taps > 0 ? pass->channels : 0);
 
-    if (elements + conv == 0) return KVG_OK;
-    token_kernel<<<(uint32_t)blocks_for(elements + conv), THREADS, 0, (cudaStream_t)stream>>>(conv_in, state_in, x, u, decay, conv, taps, elements,
-                                                                                              conv_out, state_out);
-    return kvg_cuda_check(cudaGetLastError(), "launching a recurrent token");
+    if (blocks_for(threads) > INT32_MAX) return kvg_fail(KVG_EINVAL, "a recurrent layer of %llu elements: too many for a launch", (unsigned long long)threads);
+    if (pass->rows == 0 || threads == 0) return KVG_OK;
+    pass_kernel<<<(uint32_t)blocks_for(threads), THREADS, 0, (cudaStream_t)stream>>>(*pass);
+    return kvg_cuda_check(cudaGetLastError(), "launching a recurrent pass");
 }
 
 extern "C" KvgStatus kvg_move_launch(const KvMove *moves, uint32_t count, KvgStream stream)

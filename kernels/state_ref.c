@@ -6,20 +6,17 @@
 static void place_ref(const KvRecurrentBatch *batch, uint32_t place)
 {
     const KvRecurrentView *view = &batch->view;
-    int32_t                slot = batch->slots[place];
+    const int32_t          slot = batch->slots[place];
     uint32_t               rows = batch->rows != NULL ? batch->rows[place] : batch->rows_max;
     uint64_t               token = batch->first_token != NULL ? batch->first_token[place] : (uint64_t)place * batch->rows_max;
 
     if (slot < 0) return;
-    float   *conv = view->conv + (uint64_t)slot * view->conv_slot_stride, *state = view->state + (uint64_t)slot * view->state_slot_stride;
-    uint32_t from = (uint32_t)view->read[slot], to = (uint32_t)view->write[slot];
-    for (uint32_t i = 0; i < rows; i++) {
-        kvg_recurrent_token(conv + from * view->conv_elements, state + from * view->state_elements, batch->x + (token + i) * view->conv_channels,
-                            batch->u + (token + i) * view->state_elements, batch->decay, view->conv_channels, view->taps, view->state_elements,
-                            conv + to * view->conv_elements, state + to * view->state_elements);
-        from = to;
-        if (view->each[slot]) to = (to + 1) % view->columns;
-    }
+    const KvRecurrentPass pass = {
+        .conv = view->conv + (uint64_t)slot * view->conv_slot_stride, .state = view->state + (uint64_t)slot * view->state_slot_stride,
+        .read = (uint32_t)view->read[slot], .write = (uint32_t)view->write[slot], .each = (uint32_t)view->each[slot], .columns = view->columns,
+        .taps = view->taps, .channels = view->conv_channels, .elements = view->state_elements, .rows = rows, .decay = batch->decay,
+        .x = batch->x + token * view->conv_channels, .u = batch->u + token * view->state_elements};
+    kvg_recurrent_pass(&pass);
 }
 
 void kvg_recurrent_batch_ref(const KvRecurrentBatch *batch)

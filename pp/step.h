@@ -101,7 +101,7 @@ typedef struct KvgRecurrentRows {
 #define KVG_RECURRENT_ROWS_INIT { sizeof(KvgRecurrentRows), NULL, NULL, 1.0f, NULL }
 
 /** Applies kvg_recurrent_token to every row of the current pass, from and into the columns that the view names: the reference for an engine's own kernel,
- *  which reads kvg_recurrent_view instead; on another device than the host's each row is made on the host and sent. Errors as kvg_write_latent. Reach: local. */
+ *  which reads kvg_recurrent_view instead; on another device than the host's rows are made on the host and sent, many at once. Errors as kvg_write_latent. Reach: local. */
 KVG_API KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream);
 
 typedef struct KvgCommit {

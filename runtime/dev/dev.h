@@ -65,6 +65,7 @@ typedef struct KvAvailable {
 
 struct KvRowsBatch;
 struct KvDevRunOps;
+struct KvRecurrentPass;
 
 typedef struct KvDevOps {
     const char *name; /* "host", "cuda" */
@@ -107,9 +108,8 @@ typedef struct KvDevOps {
     /* words[pairs[i].index] = pairs[i].value, no index twice; the pairs are read before it returns */
     KvgStatus (*patch)(void *self, uint32_t *words, const KvPatch *pairs, uint32_t count, KvgStream stream);
     KvgStatus (*clear)(void *self, void *target, size_t bytes, KvgStream stream); /* to zero */
-    /* kvg_recurrent_token (recurrent.h) over device memory */
-    KvgStatus (*recurrent_token)(void *self, const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
-                                 uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out, KvgStream stream);
+    /* kvg_recurrent_pass (recurrent.h) over device memory */
+    KvgStatus (*recurrent_pass)(void *self, const struct KvRecurrentPass *pass, KvgStream stream);
 
     /* ---- (optional) NULL: rows are written run by run */
     KvgStatus (*encode_batch)(void *self, const struct KvRowsBatch *batch, KvgStream stream); /* rows_batch.h; arrays in device memory */

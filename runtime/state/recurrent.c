@@ -39,3 +39,15 @@ void kvg_recurrent_token(const float *conv_in, const float *state_in, const floa
         update_apart(state_in, u, decay, elements, state_out);
     }
 }
+
+void kvg_recurrent_pass(const KvRecurrentPass *pass)
+{
+    const uint64_t  conv_elements = pass->channels * pass->taps;
+    KvRecurrentPass at = *pass;
+
+    for (uint32_t i = 0; i < pass->rows; i++) {
+        kvg_recurrent_token(at.conv + at.read * conv_elements, at.state + at.read * at.elements, at.x + i * at.channels, at.u + i * at.elements, at.decay,
+                            at.channels, at.taps, at.elements, at.conv + at.write * conv_elements, at.state + at.write * at.elements);
+        kvg_recurrent_pass_advance(&at, 1);
+    }
+}

@@ -56,5 +56,29 @@ typedef struct KvRecurrentView {
 KVG_API void kvg_recurrent_token(const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
                                  uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out);
 
+/** A pass of one slot of a layer: its rows in order, through the columns as above. No column that a pass writes is the one it reads, unless `each`
+ *  is 0 and they are named the same: then the state is updated in place.
+ *   conv, state  column 0 of the slot   x [rows][channels]   u [rows][elements] */
+typedef struct KvRecurrentPass {
+    float       *conv, *state;
+    uint32_t     read, write, each, columns;
+    uint32_t     taps;
+    uint64_t     channels, elements;
+    uint32_t     rows;
+    float        decay;
+    const float *x, *u;
+} KvRecurrentPass;
+
+/** kvg_recurrent_token row by row. */
+KVG_API void kvg_recurrent_pass(const KvRecurrentPass *pass);
+
+/** The columns of the rows that follow: a pass may go in pieces, each of which starts where the one before has ended. */
+static inline void kvg_recurrent_pass_advance(KvRecurrentPass *pass, uint32_t rows)
+{
+    if (rows == 0) return;
+    pass->read = pass->each ? (pass->write + rows - 1) % pass->columns : pass->write;
+    if (pass->each) pass->write = (pass->write + rows) % pass->columns;
+}
+
 KVG_END_DECLS
 #endif

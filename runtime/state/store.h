@@ -209,7 +209,8 @@ KvgStatus kvg_store_write_latent_run(KvStore *store, uint32_t layer, const KvSto
                                      const KvRowsIn *keys, KvgStream stream);
 /* What one row of a pass adds: x [conv_channels], u [state_elements]; i counts the pass's rows. */
 typedef void (*KvRecurrentFillFn)(void *user, uint32_t layer, uint32_t i, float *x, float *u);
-/* Applies kvg_recurrent_token to the pass's `rows` rows, as the slot's read, write and each say. scratch [conv_channels + state_elements]. */
+/* Applies kvg_recurrent_token to the pass's `rows` rows, as the slot's read, write and each say. scratch [conv_channels + state_elements],
+ * unless the store is mirrored, which has room of its own for many rows. */
 KvgStatus kvg_store_recurrent_update(KvStore *store, uint32_t layer, uint32_t slot, uint32_t rows, KvRecurrentFillFn fill, void *user,
                                      float decay, float *scratch, KvgStream stream);
 /* Decodes rows [row, row+rows) of plane 0 (K) or 1 (V): target [rows][heads][dim] f32, host memory. Of a latent layer: plane 2 its rows,
@@ -224,7 +225,7 @@ KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer);
 /* ---- bytes (S3) */
 typedef struct KvStoreBytes {
     uint64_t booked; /* units held by slots (flat: those with memory behind them), tables' entries, and open slots; never above taken */
-    uint64_t taken;  /* got from the device: slabs for rows, memory of all slots, tables and lengths */
+    uint64_t taken;  /* got from the device: slabs for rows, memory of all slots, tables and lengths, what the store works in */
 } KvStoreBytes;
 KvStoreBytes kvg_store_bytes(const KvStore *store);
 /* Content of `rows` live rows of one class on this rank (S3's formulas without fixed bytes). */

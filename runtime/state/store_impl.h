@@ -87,7 +87,7 @@ struct KvStore {
     StoreSlot  *slot_states;  /* [slots] */
     uint32_t    slots_open;
     uint64_t    slot_bytes, image_bytes, pool_key_bytes; /* of all layers here */
-    float      *pool_scratch; /* rows of one pool and its key, decoded */
+    float      *pool_scratch; /* rows of several pools and their keys, decoded */
     void       *arena;
     size_t      arena_bytes;
     /* ---- of a device that is not direct; NULL and 0 elsewhere */
@@ -100,6 +100,8 @@ struct KvStore {
     KvEncodeCounts *device_counts; /* [layer_count] */
     void           *scratch;       /* for rows on their way between host and device; grows */
     size_t          scratch_bytes;
+    void           *stage;         /* host memory: rows of recurrent layers that go in one copy; grows */
+    size_t          stage_bytes;
     KvEvent         order;
     KvgStream       last_stream;   /* that rows were written on */
     int             streams_mixed, units_freed; /* there were several; units were freed since they were last put in order */

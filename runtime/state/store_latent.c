@@ -4,7 +4,7 @@
  * at or below it have theirs. A pooled write of any length drains through the ring:
  *   1 take   as many rows as the ring has room for beside those whose pool has no key yet
  *   2 write  them, saving the committed tail just before a row goes over it
- *   3 build  the keys of the pools that are complete now, from rows as stored; then take again */
+ *   3 build  the keys of the pools that are complete now, from rows as stored, many pools at a time; then take again */
 #include "runtime/state/store_impl.h"
 
 #include <inttypes.h>
@@ -13,6 +13,8 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+
+#define SCRATCH_ROWS 512u
 
 /* ---- creation */
 
@@ -64,12 +66,22 @@ static KvgStatus describe(const KvStore *store, const KvLayerGeometry *geometry,
     return KVG_OK;
 }
 
+/* Pools whose rows are decoded at once: on a device that is not direct they come to the host, which costs a wait. */
+static uint32_t pools_at_once(const KvLatentView *view)
+{
+    return SCRATCH_ROWS / view->pool; /* pools divide chunks */
+}
+
+static size_t scratch_of(const KvLatentView *view)
+{
+    return pools_at_once(view) * ((size_t)view->pool * view->index_width + view->key_width);
+}
+
 static KvgStatus take_scratch(KvStore *store, const KvLatentView *view)
 {
-    size_t elements = (size_t)view->pool * view->index_width + view->key_width;
-    void  *scratch = NULL;
+    void *scratch = NULL;
 
-    KVG_TRY(kvg_calloc(elements, sizeof(float), "an index pool's rows", &scratch));
+    KVG_TRY(kvg_calloc(scratch_of(view), sizeof(float), "index pools' rows", &scratch));
     kvg_free(store->pool_scratch); /* layers are alike as a rule; the last one's is the widest so far */
     store->pool_scratch = scratch;
     return KVG_OK;
@@ -81,8 +93,7 @@ static size_t scratch_elements(const KvStore *store)
 
     for (uint32_t i = 0; i < store->layer_count; i++) {
         const KvLatentView *view = &store->layers[i].latent;
-        size_t              elements = (size_t)view->pool * view->index_width + view->key_width;
-        if (store->layers[i].kind == KVG_STATE_LATENT && view->pool != 0 && elements > most) most = elements;
+        if (store->layers[i].kind == KVG_STATE_LATENT && view->pool != 0 && scratch_of(view) > most) most = scratch_of(view);
     }
     return most;
 }
@@ -167,19 +178,31 @@ static KvgStatus write_ring(KvStore *store, StoreLayer *layer, uint32_t slot, ui
 
 /* ---- pool keys */
 
-/* Rows of one pool lie side by side: pools divide chunks, and rings are whole pools. */
-static KvgStatus build_key(KvStore *store, StoreLayer *layer, uint32_t slot, uint64_t pool_index, KvPoolKeyFn key, void *user,
-                           KvgStream stream)
+/* Rows of one pool lie side by side: pools divide chunks, and rings are whole pools. So do those of the pools after it, to the chunk's or the ring's
+ * end: how many from `pool_index` on. */
+static uint32_t pools_side_by_side(const KvLatentView *view, uint64_t pool_index, uint64_t end)
+{
+    uint64_t row = pool_index * view->pool, most = kvg_min_u64(end - pool_index, pools_at_once(view));
+
+    if (view->ring_rows != 0) return (uint32_t)kvg_min_u64(most, (view->ring_rows - row % view->ring_rows) / view->pool);
+    if (view->rows_per_chunk != 0) return (uint32_t)kvg_min_u64(most, (KVG_CHUNK_ROWS - row % KVG_CHUNK_ROWS) / view->pool);
+    return (uint32_t)most;
+}
+
+/* The keys of `pools` pools that lie side by side. */
+static KvgStatus build_keys(KvStore *store, StoreLayer *layer, uint32_t slot, uint64_t pool_index, uint32_t pools, KvPoolKeyFn key, void *user,
+                            KvgStream stream)
 {
     const KvLatentView *view = &layer->latent;
-    float              *rows = store->pool_scratch, *built = rows + (size_t)view->pool * view->index_width;
+    const size_t        pool_elements = (size_t)view->pool * view->index_width;
+    float              *rows = store->pool_scratch, *built = rows + pools * pool_elements;
     KvRowsAt            at = {.target = kvg_latent_index_row(view, slot, pool_index * view->pool), .row_stride = view->index_row_bytes};
     KvRowsIn            in = {.data = built, .type = KVG_F32, .token_stride = view->key_width, .head_stride = view->key_width};
 
-    KVG_TRY(kvg_store_decode(store, view->index.format, at, 1, view->index_width, view->pool, rows, stream));
-    key(user, view->layer, pool_index, rows, built);
-    if (store->mirrored) KVG_TRY(kvg_store_lend(store, built, view->key_width * sizeof *built, stream, &in.data));
-    return write_entries(store, layer, &view->keys, kvg_latent_keys_per_chunk(view), slot, pool_index, 1, in, stream);
+    KVG_TRY(kvg_store_decode(store, view->index.format, at, 1, view->index_width, pools * view->pool, rows, stream));
+    for (uint32_t i = 0; i < pools; i++) key(user, view->layer, pool_index + i, rows + i * pool_elements, built + (size_t)i * view->key_width);
+    if (store->mirrored) KVG_TRY(kvg_store_lend(store, built, (size_t)pools * view->key_width * sizeof *built, stream, &in.data));
+    return write_entries(store, layer, &view->keys, kvg_latent_keys_per_chunk(view), slot, pool_index, pools, in, stream);
 }
 
 static KvgStatus write_index_rows(KvStore *store, StoreLayer *layer, uint32_t slot, uint64_t row, uint32_t rows, KvRowsIn in,
@@ -194,6 +217,7 @@ static KvgStatus drain(KvStore *store, StoreLayer *layer, uint32_t slot, uint64_
 {
     const KvLatentView *view = &layer->latent;
     uint64_t            ready = row / view->pool, take;
+    uint32_t            pools;
 
     while (rows > 0) {
         int room = kvg_index_ring_take(view->ring_rows, view->pool, ready, row, rows, &take);
@@ -203,7 +227,10 @@ static KvgStatus drain(KvStore *store, StoreLayer *layer, uint32_t slot, uint64_
         in = kvg_store_advance(&in, (uint32_t)take);
         row += take;
         rows -= (uint32_t)take;
-        for (; ready < row / view->pool; ready++) KVG_TRY(build_key(store, layer, slot, ready, key, user, stream));
+        for (; ready < row / view->pool; ready += pools) {
+            pools = pools_side_by_side(view, ready, row / view->pool);
+            KVG_TRY(build_keys(store, layer, slot, ready, pools, key, user, stream));
+        }
     }
     return KVG_OK;
 }

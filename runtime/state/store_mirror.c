@@ -58,6 +58,7 @@ void kvg_store_close_mirror(KvStore *store)
     ops->free(store->dev->self, store->scratch);
     ops->free(store->dev->self, store->device_counts);
     ops->free(store->dev->self, store->device_arena);
+    kvg_free(store->stage);
     kvg_free(store->changes);
     kvg_free(store->noted);
     kvg_free(store->arena);

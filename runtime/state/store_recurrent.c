@@ -1,25 +1,53 @@
-/* Store, recurrent layers: a pass's rows through the columns, on the host. Engines do the same in their kernels, from the view. */
+/* Store, recurrent layers: a pass's rows through the columns. Engines do the same in their kernels, from the view.
+ *
+ * On a device that is not direct the rows are made on the host as well: as many as the stage holds go in one copy, and one launch takes them in order. */
 #include "runtime/state/store_impl.h"
 
-/* The rows are made on the host and applied on the device, one by one. */
-static KvgStatus update_mirrored(KvStore *store, const KvRecurrentView *view, uint32_t slot, uint32_t rows, KvRecurrentFillFn fill, void *user,
-                                 float decay, float *scratch, KvgStream stream)
-{
-    float   *conv = view->conv + slot * view->conv_slot_stride, *state = view->state + slot * view->state_slot_stride;
-    uint32_t from = (uint32_t)view->read[slot], to = (uint32_t)view->write[slot];
+#include "runtime/base/checked.h"
+#include "runtime/base/memory.h"
 
+#define STAGE_BYTES ((size_t)16 << 20) /* of a piece; a single row may be longer */
+
+static KvRecurrentPass pass_of(const KvRecurrentView *view, uint32_t slot, float decay)
+{
+    return (KvRecurrentPass){.conv = view->conv + slot * view->conv_slot_stride, .state = view->state + slot * view->state_slot_stride,
+                             .read = (uint32_t)view->read[slot], .write = (uint32_t)view->write[slot], .each = (uint32_t)view->each[slot],
+                             .columns = view->columns, .taps = view->taps, .channels = view->conv_channels, .elements = view->state_elements,
+                             .decay = decay};
+}
+
+static KvgStatus need_stage(KvStore *store, size_t bytes)
+{
+    void *wider = NULL;
+
+    if (bytes <= store->stage_bytes) return KVG_OK;
+    KVG_TRY(kvg_calloc(1, bytes, "rows of recurrent layers on their way to the device", &wider));
+    kvg_free(store->stage);
+    store->stage = wider;
+    store->stage_bytes = bytes;
+    return KVG_OK;
+}
+
+/* The stage: x of all rows, then u of all rows. */
+static KvgStatus update_mirrored(KvStore *store, uint32_t layer, KvRecurrentPass pass, uint32_t rows, KvRecurrentFillFn fill, void *user,
+                                 KvgStream stream)
+{
+    const size_t   row_bytes = (pass.channels + pass.elements) * sizeof(float);
+    const uint32_t most = (uint32_t)kvg_min_u64(rows, kvg_max_u64(1, STAGE_BYTES / row_bytes));
+
+    KVG_TRY(need_stage(store, most * row_bytes));
     KVG_TRY(kvg_store_flush(store, stream));
-    for (uint32_t i = 0; i < rows; i++) {
+    for (uint32_t done = 0; done < rows; done += pass.rows) {
         const void *lent = NULL;
 
-        fill(user, view->layer, i, scratch, scratch + view->conv_channels);
-        KVG_TRY(kvg_store_lend(store, scratch, (view->conv_channels + view->state_elements) * sizeof(float), stream, &lent));
-        KVG_TRY(store->dev->ops->recurrent_token(store->dev->self, conv + from * view->conv_elements, state + from * view->state_elements, lent,
-                                                 (const float *)lent + view->conv_channels, decay, view->conv_channels, view->taps,
-                                                 view->state_elements, conv + to * view->conv_elements, state + to * view->state_elements,
-                                                 stream));
-        from = to;
-        if (view->each[slot]) to = (to + 1) % view->columns;
+        pass.rows = rows - done < most ? rows - done : most;
+        float *x = store->stage, *u = x + pass.rows * pass.channels;
+        for (uint32_t i = 0; i < pass.rows; i++) fill(user, layer, done + i, x + i * pass.channels, u + i * pass.elements);
+        KVG_TRY(kvg_store_lend(store, store->stage, pass.rows * row_bytes, stream, &lent));
+        pass.x = lent;
+        pass.u = pass.x + pass.rows * pass.channels;
+        KVG_TRY(store->dev->ops->recurrent_pass(store->dev->self, &pass, stream));
+        kvg_recurrent_pass_advance(&pass, pass.rows);
     }
     return KVG_OK;
 }
@@ -32,17 +60,16 @@ KvgStatus kvg_store_recurrent_update(KvStore *store, uint32_t layer_index, uint3
     if (view == NULL) {
         return kvg_fail(KVG_EINVAL, "layer %u keeps no recurrent state on this rank: update it where it does", layer_index);
     }
-    float   *conv = view->conv + slot * view->conv_slot_stride, *state = view->state + slot * view->state_slot_stride;
-    float   *x = scratch, *u = scratch + view->conv_channels;
-    if (kvg_store_mirrored(store)) return update_mirrored(store, view, slot, rows, fill, user, decay, scratch, stream);
-    uint32_t from = (uint32_t)view->read[slot], to = (uint32_t)view->write[slot];
-
+    KvRecurrentPass pass = pass_of(view, slot, decay);
+    if (rows == 0) return KVG_OK;
+    if (kvg_store_mirrored(store)) return update_mirrored(store, layer_index, pass, rows, fill, user, stream);
+    pass.rows = 1;
+    pass.x = scratch;
+    pass.u = scratch + pass.channels;
     for (uint32_t i = 0; i < rows; i++) {
-        fill(user, layer_index, i, x, u);
-        kvg_recurrent_token(conv + from * view->conv_elements, state + from * view->state_elements, x, u, decay, view->conv_channels,
-                            view->taps, view->state_elements, conv + to * view->conv_elements, state + to * view->state_elements);
-        from = to;
-        if (view->each[slot]) to = (to + 1) % view->columns;
+        fill(user, layer_index, i, scratch, scratch + pass.channels);
+        kvg_recurrent_pass(&pass);
+        kvg_recurrent_pass_advance(&pass, 1);
     }
     return KVG_OK;
 }

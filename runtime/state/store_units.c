@@ -101,8 +101,9 @@ static uint64_t units_with_memory(const KvStore *store, const StoreClass *class)
 
 KvStoreBytes kvg_store_bytes(const KvStore *store)
 {
-    KvStoreBytes bytes = {.booked = store->slots_open * store->slot_bytes, .taken = store->arena_bytes};
+    KvStoreBytes bytes = {.booked = store->slots_open * store->slot_bytes, .taken = store->arena_bytes + store->scratch_bytes};
 
+    if (store->mirrored) bytes.taken += (store->layers_max + 1) * sizeof *store->device_counts;
     for (uint32_t c = 0; c < store->class_count; c++) {
         const StoreClass *class = &store->classes[c];
 

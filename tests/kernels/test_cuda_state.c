@@ -92,29 +92,55 @@ START_TEST(test_recurrent_passes_go_through_columns_like_the_hosts)
 }
 END_TEST
 
-START_TEST(test_one_token_may_stay_in_its_column)
+/* One slot's pass by the device's operation, whole and in pieces, against the host's rule. */
+static void check_pass(uint32_t read, uint32_t write, uint32_t each, const uint32_t *pieces, size_t count)
 {
-    enum { CHANNELS = 77, TAPS = 3, ELEMENTS = 1000 };
-    float *conv = random_floats(1, CHANNELS * TAPS), *state = random_floats(2, ELEMENTS), *x = random_floats(3, CHANNELS), *u = random_floats(4, ELEMENTS);
-    float *d_conv = to_device(conv, CHANNELS * TAPS * 4), *d_state = to_device(state, ELEMENTS * 4), *d_x = to_device(x, CHANNELS * 4);
-    float *d_u = to_device(u, ELEMENTS * 4), got[ELEMENTS];
+    enum { CHANNELS = 77, TAPS = 3, ELEMENTS = 1000, CONV = COLUMNS * CHANNELS * TAPS, STATE = COLUMNS * ELEMENTS };
+    float *conv = random_floats(1, CONV), *state = random_floats(2, STATE), *x = random_floats(3, ROWS_MAX * CHANNELS), got[STATE];
+    float *u = random_floats(4, ROWS_MAX * ELEMENTS), *d_x = to_device(x, ROWS_MAX * CHANNELS * 4), *d_u = to_device(u, ROWS_MAX * ELEMENTS * 4);
+    KvRecurrentPass host = {.conv = conv, .state = state, .read = read, .write = write, .each = each, .columns = COLUMNS, .taps = TAPS,
+                            .channels = CHANNELS, .elements = ELEMENTS, .decay = 0.9f, .x = x, .u = u};
+    KvRecurrentPass device = host;
 
-    for (int i = 0; i < 5; i++) {
-        kvg_recurrent_token(conv, state, x, u, 0.9f, CHANNELS, TAPS, ELEMENTS, conv, state);
-        OK(dev.ops->recurrent_token(dev.self, d_conv, d_state, d_x, d_u, 0.9f, CHANNELS, TAPS, ELEMENTS, d_conv, d_state, NULL));
+    device.conv = to_device(conv, CONV * 4);
+    device.state = to_device(state, STATE * 4);
+    device.x = d_x;
+    device.u = d_u;
+    for (size_t p = 0; p < count; p++) {
+        device.rows = pieces[p];
+        OK(dev.ops->recurrent_pass(dev.self, &device, NULL));
+        kvg_recurrent_pass_advance(&device, device.rows);
+        device.x += device.rows * CHANNELS;
+        device.u += device.rows * ELEMENTS;
+        host.rows += pieces[p];
     }
-    from_device(got, d_conv, CHANNELS * TAPS * 4);
-    ck_assert_int_eq(memcmp(got, conv, CHANNELS * TAPS * 4), 0);
-    from_device(got, d_state, ELEMENTS * 4);
-    ck_assert_int_eq(memcmp(got, state, ELEMENTS * 4), 0);
-    device_free(d_conv);
-    device_free(d_state);
+    kvg_recurrent_pass(&host);
+    from_device(got, device.conv, CONV * 4);
+    ck_assert_msg(memcmp(got, conv, CONV * 4) == 0, "conv of %u rows in %zu pieces, each %u", host.rows, count, each);
+    from_device(got, device.state, STATE * 4);
+    ck_assert_msg(memcmp(got, state, STATE * 4) == 0, "state of %u rows in %zu pieces, each %u", host.rows, count, each);
+    device_free(device.conv);
+    device_free(device.state);
     device_free(d_x);
     device_free(d_u);
     free(conv);
     free(state);
     free(x);
     free(u);
+}
+
+START_TEST(test_a_pass_in_pieces_is_the_pass_and_may_stay_in_its_column)
+{
+    static const uint32_t whole[] = {ROWS_MAX}, pieces[] = {1, 5, 0, 2}, tokens[] = {1, 1, 1}, four[] = {4}, halves[] = {2, 2};
+
+    check_pass(1, 1, 0, whole, 1);
+    check_pass(1, 1, 0, pieces, 4);
+    check_pass(1, 1, 0, tokens, 3);
+    check_pass(0, 4, 0, whole, 1);
+    check_pass(0, 4, 0, pieces, 4);
+    check_pass(2, 3, 1, four, 1); /* round the end */
+    check_pass(2, 3, 1, halves, 2);
+    check_pass(2, 3, 1, tokens, 3);
 }
 END_TEST
 
@@ -174,7 +200,7 @@ END_TEST
 static void add(TCase *tcase)
 {
     tcase_add_test(tcase, test_recurrent_passes_go_through_columns_like_the_hosts);
-    tcase_add_test(tcase, test_one_token_may_stay_in_its_column);
+    tcase_add_test(tcase, test_a_pass_in_pieces_is_the_pass_and_may_stay_in_its_column);
     tcase_add_test(tcase, test_many_moves_in_one_launch);
     tcase_add_test(tcase, test_taps_land_in_their_slots_bit_for_bit);
 }

@@ -33,6 +33,40 @@ START_TEST(test_taps_shift_by_one_and_the_newest_comes_last)
 }
 END_TEST
 
+START_TEST(test_a_pass_in_pieces_is_the_pass)
+{
+    enum { COLUMNS = 4, CHANNELS = 3, TAPS = 2, ELEMENTS = 5, ROWS = 3, CONV = COLUMNS * CHANNELS * TAPS, STATE = COLUMNS * ELEMENTS };
+    float x[ROWS * CHANNELS], u[ROWS * ELEMENTS];
+
+    for (int i = 0; i < ROWS * CHANNELS; i++) x[i] = (float)(i + 100);
+    for (int i = 0; i < ROWS * ELEMENTS; i++) u[i] = (float)i + 0.25f;
+    for (uint32_t each = 0; each < 2; each++) {
+        for (uint32_t first = 0; first <= ROWS; first++) { /* rows of the first piece */
+            float conv[2][CONV], state[2][STATE];
+            for (int i = 0; i < CONV; i++) conv[0][i] = conv[1][i] = (float)i;
+            for (int i = 0; i < STATE; i++) state[0][i] = state[1][i] = (float)i * 0.5f;
+            KvRecurrentPass pass = {.conv = conv[0], .state = state[0], .read = 1, .write = 2, .each = each, .columns = COLUMNS, .taps = TAPS,
+                                    .channels = CHANNELS, .elements = ELEMENTS, .rows = ROWS, .decay = 0.5f, .x = x, .u = u};
+            kvg_recurrent_pass(&pass);
+            ck_assert(conv[0][1 * CHANNELS * TAPS] == (float)(CHANNELS * TAPS) && state[0][ELEMENTS] == ELEMENTS * 0.5f); /* read alone */
+            const int end = each ? 0 : 2; /* columns 2, 3, 0; or the end in 2 */
+            ck_assert(conv[0][end * CHANNELS * TAPS + TAPS - 1] == x[(ROWS - 1) * CHANNELS]);
+            pass.conv = conv[1];
+            pass.state = state[1];
+            pass.rows = first;
+            kvg_recurrent_pass(&pass);
+            kvg_recurrent_pass_advance(&pass, first);
+            pass.x += first * CHANNELS;
+            pass.u += first * ELEMENTS;
+            pass.rows = ROWS - first;
+            kvg_recurrent_pass(&pass);
+            ck_assert_mem_eq(conv[0], conv[1], sizeof conv[0]);
+            ck_assert_mem_eq(state[0], state[1], sizeof state[0]);
+        }
+    }
+}
+END_TEST
+
 /* With a fused multiply-add the low bits differ: (1 + 2^-12)^2 - 1 keeps its 2^-24 only if the product is not rounded. */
 START_TEST(test_the_product_is_rounded_before_the_sum)
 {
@@ -328,6 +362,7 @@ int main(void)
     TCase *tcase = tcase_create("recurrent");
 
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_a_pass_in_pieces_is_the_pass);
     tcase_add_test(tcase, test_taps_shift_by_one_and_the_newest_comes_last);
     tcase_add_test(tcase, test_the_product_is_rounded_before_the_sum);
     tcase_add_test(tcase, test_each_row_of_a_short_pass_has_a_column_and_the_current_one_stands);

@@ -169,14 +169,17 @@ static inline KvgStatus indirect_clear(void *self, void *target, size_t bytes, K
     return KVG_OK;
 }
 
-static inline KvgStatus indirect_recurrent_token(void *self, const float *conv_in, const float *state_in, const float *x, const float *u, float decay,
-                                                 uint64_t channels, uint32_t taps, uint64_t elements, float *conv_out, float *state_out,
-                                                 KvgStream stream)
+static inline KvgStatus indirect_recurrent_pass(void *self, const KvRecurrentPass *pass, KvgStream stream)
 {
+    KvRecurrentPass at = *pass;
+
     (void)self;
     (void)stream;
-    kvg_recurrent_token(indirect_flip(conv_in), indirect_flip(state_in), indirect_flip(x), indirect_flip(u), decay, channels, taps, elements,
-                        indirect_flip(conv_out), indirect_flip(state_out));
+    at.conv = indirect_flip(pass->conv);
+    at.state = indirect_flip(pass->state);
+    at.x = indirect_flip(pass->x);
+    at.u = indirect_flip(pass->u);
+    kvg_recurrent_pass(&at);
     return KVG_OK;
 }
 
@@ -214,7 +217,7 @@ static const KvDevOps indirect_ops = {
     .taken_bytes = indirect_taken_bytes, .htod = indirect_htod, .dtoh = indirect_dtoh, .move = indirect_move, .set_i32_one = indirect_set_i32_one,
     .synchronize = indirect_synchronize, .event_create = indirect_event_create, .event_destroy = indirect_event_destroy,
     .event_record = indirect_event_record, .stream_wait = indirect_stream_wait, .encode_rows = indirect_encode_rows,
-    .decode_rows = indirect_decode_rows, .patch = indirect_patch, .clear = indirect_clear, .recurrent_token = indirect_recurrent_token,
+    .decode_rows = indirect_decode_rows, .patch = indirect_patch, .clear = indirect_clear, .recurrent_pass = indirect_recurrent_pass,
     .encode_batch = indirect_encode_batch, .close = indirect_close,
 };
 
