@@ -23,6 +23,11 @@ const KvPlaneView *kvg_placement_view(const KvgPlacement *placement, uint32_t il
     return view;
 }
 
+KvgStatus kvg_placement_flush(KvgPlacement *placement, KvgStream stream)
+{
+    return kvg_store_flush(placement->store, stream);
+}
+
 void kvg_placement_ledger(const KvgPlacement *placement, KvgLedger *ledger)
 {
     const KvGridPlan *plan = &placement->plan;

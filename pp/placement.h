@@ -53,6 +53,9 @@ KVG_API const KvGridPlan *kvg_placement_plan(const KvgPlacement *placement);
 KVG_API void kvg_placement_layers(const KvgPlacement *placement, uint32_t *lo, uint32_t *hi);
 /** Where layer `il`'s rows are on this rank; NULL (last error set) if the layer is not here or has no K/V rows. Constant for the placement's life. */
 KVG_API const KvPlaneView *kvg_placement_view(const KvgPlacement *placement, uint32_t il);
+/** Sends what has changed in tables, lengths and columns to the device, for kernels that look at them between steps: begin and every write do it by
+ *  themselves, publishing does not. Nothing to do on the host device. EDEVICE. Reach: local. */
+KVG_API KvgStatus kvg_placement_flush(KvgPlacement *placement, KvgStream stream);
 /** The ledger now: what admission decides on. */
 KVG_API void kvg_placement_ledger(const KvgPlacement *placement, KvgLedger *ledger);
 

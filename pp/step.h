@@ -96,7 +96,7 @@ typedef struct KvgRecurrentRows {
     KvgRecurrentFillFn fill;
     void              *user;
     float              decay;
-    float             *scratch; /* [conv_channels + state_elements] host memory, the caller's */
+    float             *scratch; /* [conv_channels + state_elements] host memory, the caller's; not asked for on another device than the host's */
 } KvgRecurrentRows;
 #define KVG_RECURRENT_ROWS_INIT { sizeof(KvgRecurrentRows), NULL, NULL, 1.0f, NULL }
 

@@ -279,7 +279,8 @@ KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentR
     if (kvg_recurrent_view(batch, il) == NULL) {
         return KVG_EINVAL;
     }
-    if (rows == NULL || rows->size != sizeof *rows || rows->fill == NULL || rows->scratch == NULL) {
+    if (rows == NULL || rows->size != sizeof *rows || rows->fill == NULL ||
+        (rows->scratch == NULL && !kvg_store_mirrored(batch->placement->store))) {
         return kvg_fail(KVG_EINVAL, "update of layer %u: start from KVG_RECURRENT_ROWS_INIT, give fill and scratch", il);
     }
     if (is_captured(batch)) {

@@ -188,8 +188,18 @@ static void free_input(ReplayInput *input)
 
 /* ---- grid and placement */
 
-/* A GPU's memory comes in grains of 2 MiB a plane: what is chosen by the requests' rows alone would be too little. */
-#define CUDA_MEMORY_LEAST ((uint64_t)4 << 30)
+/* A GPU's memory comes in large grains, for every plane of its own, of every sequence where they are flat: what is chosen by the requests' rows
+ * alone would be too little. Not more than four fifths of what its driver says is free. */
+static uint64_t memory_on(const ReplayOptions *options, const ReplayInput *input, const ReplayDevice *device)
+{
+    if (!device->is_gpu || options->memory != 0) {
+        return input->memory;
+    }
+    const uint64_t planes = REPLAY_ROW_PLANES_MAX * (uint64_t)(input->config.plan.n_layer + input->config.plan.n_mtp);
+    const uint64_t grains = 2 * planes * (options->layout == KVG_LAYOUT_FLAT ? input->sequences : 1);
+    const uint64_t rounding = grains * device->dev.ops->granularity(device->dev.self);
+    return kvg_min_u64(input->memory + rounding, device->free_before / 5 * 4);
+}
 
 static KvgStatus create_grid(const ReplayOptions *options, ReplayLaunch *launch, const ReplayInput *input, KvgGrid **grid)
 {
@@ -218,11 +228,8 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, c
     want.max_sequences = input->sequences;
     want.spec_columns = options->columns;
     want.with_mtp = options->mtp;
-    want.memory_bytes = input->memory;
-    if (device->is_cuda && options->memory == 0 && input->memory < CUDA_MEMORY_LEAST) {
-        want.memory_bytes = CUDA_MEMORY_LEAST;
-    }
-    want.device = device->is_cuda ? &device->dev : NULL;
+    want.memory_bytes = memory_on(options, input, device);
+    want.device = device->is_gpu ? &device->dev : NULL;
     want.ctx = balanced_rows(input);
     want.prefill_chunk_max = step_rows_max(options);
     static const OptionWord words[] = { { "memory_bytes", "--memory" }, { "max_sequences", "--concurrency" } };
@@ -258,9 +265,8 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
                  KvgPlacement *placement)
 {
     ReplayRun run;
-    KvgStatus status = kvg_replay_run_create(options, launch, grid, placement, input->requests, input->count, &run);
+    KvgStatus status = kvg_replay_run_create(options, launch, grid, placement, device, input->requests, input->count, &run);
     run.formats = input->formats;
-    run.shared.device = device;
     if (status != KVG_OK) {
         return kvg_command_exit_status(status);
     }
@@ -276,7 +282,7 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
     KvgPlacement *placement = NULL;
     ReplayDevice  device;
     int           exit_status;
-    KvgStatus     status = kvg_replay_agree(launch, kvg_replay_device_open(options, &input->config, &device));
+    KvgStatus     status = kvg_replay_agree(launch, kvg_replay_device_open(options, &device));
     if (status == KVG_OK) {
         status = kvg_replay_agree(launch, create_grid(options, launch, input, &grid));
     }
@@ -287,7 +293,8 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
     exit_status = status == KVG_ENOMEM && options->memory != 0 ? KVG_EXIT_USE : kvg_command_exit_status(status);
     if (status == KVG_OK) {
         if (launch->bootstrap.rank == 0) {
-            kvg_replay_print_opening(options, kvg_placement_plan(placement), input->formats, input->memory, input->count);
+            kvg_replay_print_opening(options, kvg_placement_plan(placement), input->formats,
+                                     memory_on(options, input, &device), input->count);
         }
         exit_status = serve(options, launch, input, &device, grid, placement);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "launch/command/replay_schedule.h"
+#include "launch/command/replay_sight.h"
 #include "runtime/base/error.h"
 #include "runtime/base/mix.h"
 
@@ -28,16 +29,17 @@ KvgStatus kvg_replay_fault_parse(const char *text, ReplayFault *fault)
 
 typedef struct Victim {
     const ReplayMaker *maker;
-    const ReplayLayer *layer;
+    ReplaySight       *sight;
+    const ReplayLayer *layer; /* as seen */
     uint64_t           request, standing, total;
     uint32_t           slot;
     uint64_t           draw;
 } Victim;
 
-static void flip_bit(uint8_t *bytes, size_t count, uint64_t draw)
+static int flip_bit(const Victim *victim, void *stored, size_t count)
 {
-    uint64_t bit = (draw >> 32) % (count * 8);
-    bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    uint64_t bit = (victim->draw >> 32) % (count * 8);
+    return kvg_replay_sight_flip(victim->sight, (uint8_t *)stored + bit / 8, bit % 8) == KVG_OK;
 }
 
 /* The last row of a plane that a check will look at, of those that stand by now and are not written again; UINT64_MAX if there is none. */
@@ -70,8 +72,7 @@ static int flip_row(const Victim *victim)
         if (row != UINT64_MAX) {
             ReplayShape shape = kvg_replay_shape(victim->layer, plane);
             uint32_t    head = (uint32_t)((victim->draw >> 8) % shape.heads);
-            flip_bit(kvg_replay_stored(victim->layer, plane, victim->slot, head, row), shape.bytes, victim->draw);
-            return 1;
+            return flip_bit(victim, kvg_replay_stored(victim->layer, plane, victim->slot, head, row), shape.bytes);
         }
     }
     return 0;
@@ -87,19 +88,24 @@ static int flip_state(const Victim *victim)
         size_t            elements = 0;
         float            *stored = kvg_replay_stored_state(view, part, &sample, victim->slot, &elements);
         if (elements > 0) {
-            flip_bit((uint8_t *)stored, elements * sizeof *stored, victim->draw);
-            return 1;
+            return flip_bit(victim, stored, elements * sizeof *stored);
         }
     }
     return 0;
 }
 
-int kvg_replay_flip(const ReplayPlanes *planes, const ReplayMaker *maker, uint64_t request, uint32_t slot, uint64_t standing,
-                    uint64_t total)
+int kvg_replay_flip(const ReplayPlanes *planes, ReplaySight *sight, const ReplayMaker *maker, uint64_t request, uint32_t slot,
+                    uint64_t standing, uint64_t total)
 {
     uint64_t draw = kvg_mix_term(request, standing, total, maker->seed);
+    if (kvg_replay_sight_refresh(sight) != KVG_OK) {
+        return 0;
+    }
     for (uint32_t i = 0; i < planes->count; i++) {
-        Victim victim = { maker, &planes->layers[(draw + i) % planes->count], request, standing, total, slot, draw };
+        Victim victim = { maker, sight, NULL, request, standing, total, slot, draw };
+        if (kvg_replay_sight_layer(sight, &planes->layers[(draw + i) % planes->count], slot, &victim.layer) != KVG_OK) {
+            return 0;
+        }
         if (victim.layer->recurrent != NULL ? flip_state(&victim) : flip_row(&victim)) {
             return 1;
         }

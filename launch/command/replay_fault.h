@@ -22,9 +22,11 @@ typedef struct ReplayFault {
 /* Parses "flip:R@stepN" or "refuse:R@stepN". EINVAL lists them; *fault is unchanged then. */
 KvgStatus kvg_replay_fault_parse(const char *text, ReplayFault *fault);
 
+struct ReplaySight;
+
 /* Flips one bit of what `request` keeps and will be sampled at its close, `total` rows long. Rows below `standing` are committed and not
  * owed as a replay, which would write them again. 1 if a bit was flipped, 0 if this rank has none to flip yet. */
-int kvg_replay_flip(const ReplayPlanes *planes, const ReplayMaker *maker, uint64_t request, uint32_t slot, uint64_t standing,
-                    uint64_t total);
+int kvg_replay_flip(const ReplayPlanes *planes, struct ReplaySight *sight, const ReplayMaker *maker, uint64_t request, uint32_t slot,
+                    uint64_t standing, uint64_t total);
 
 #endif

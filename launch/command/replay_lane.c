@@ -46,7 +46,10 @@ static KvgStatus note_bytes(ReplayShared *shared)
     KVG_TRY(kvg_stats(shared->placement, &stats));
     shared->peak.content = kvg_max_u64(shared->peak.content, stats.content_bytes);
     shared->peak.booked = kvg_max_u64(shared->peak.booked, stats.booked_bytes);
-    shared->peak.taken = kvg_max_u64(shared->peak.taken, stats.taken_bytes);
+    if (stats.taken_bytes > shared->peak.taken) {
+        shared->peak.taken = stats.taken_bytes;
+        KVG_TRY(kvg_replay_device_driver(shared->device, &shared->driver));
+    }
     return KVG_OK;
 }
 
@@ -94,7 +97,7 @@ static KvgStatus retire(ReplayShared *shared, ReplayLane *lane, uint32_t seat)
     if (shared->options->verify) {
         uint32_t slot = 0;
         KVG_TRY(slot_of(at->sequence, &slot));
-        kvg_replay_check_sequence(&shared->check, &shared->planes, &shared->maker, at->request, slot, at->committed);
+        kvg_replay_check_sequence(&shared->check, &shared->planes, &shared->sight, &shared->maker, at->request, slot, at->committed);
     }
     KVG_TRY(kvg_replay_digests_add(&shared->digests, at->request, at->committed, at->sequence));
     shared->hold = 0;
@@ -266,7 +269,7 @@ static void flip_if_due(ReplayShared *shared, const ReplayLane *lane, uint64_t s
         if (at->sequence == NULL || slot_of(at->sequence, &slot) != KVG_OK) {
             continue;
         }
-        shared->fault_done = kvg_replay_flip(&shared->planes, &shared->maker, at->request, slot, at->committed - at->owed,
+        shared->fault_done = kvg_replay_flip(&shared->planes, &shared->sight, &shared->maker, at->request, slot, at->committed - at->owed,
                                              kvg_replay_total(&shared->requests[at->request]));
         shared->flipped = at->request;
     }

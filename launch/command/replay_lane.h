@@ -57,6 +57,7 @@ typedef struct ReplayShared {
     int                  rank, passes_accepted; /* the last stage passes accepted counts */
     ReplayMaker          maker;
     ReplayPlanes         planes;
+    ReplaySight          sight;
     ReplayQueue          queue;
     ReplayDigests        digests;
     ReplayCheck          check;
@@ -71,6 +72,7 @@ typedef struct ReplayShared {
     uint64_t             replayed;   /* rows written again because recurrent state or an index ring stood before them */
     int                  hold;       /* 1: no admission until a request closes */
     ReplayBytes          peak;
+    ReplayDriver         driver;     /* when most was taken */
     ReplayLatencies      latencies;
 } ReplayShared;
 

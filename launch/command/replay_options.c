@@ -36,7 +36,7 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--format-v", OPTION_FORMAT, &options->format_v, "F", "format of V rows", 0, 0, 0 },
         { "--ring", OPTION_SWITCH, &options->ring, "on|off", "windowed layers let old rows go", 0, 0, 0 },
         { "--layout", OPTION_TEXT, &counts->layout, "pool|flat", "chunks of 64 rows, or one plane a sequence (pool)", 0, 0, 0 },
-        { "--device", OPTION_TEXT, &counts->device, "host|cuda|auto", "where the state lives (host); on cuda rows of K, V and latents alone, without --verify", 0, 0, 0 },
+        { "--device", OPTION_TEXT, &counts->device, "host|cuda|auto", "where the state lives (host); cuda: a GPU for each rank, by its place on the machine", 0, 0, 0 },
         { "--memory", OPTION_BYTES, &options->memory, "BYTES", "for sequence state on each rank; little only delays, less than one request needs is refused", 0, 0, 0 },
         { "--verify", OPTION_FLAG, &options->verify, NULL, "compare sampled rows with a fresh encode", 0, 0, 0 },
         { "--json", OPTION_FLAG, &options->json, NULL, "the last line is the summary as one object", 0, 0, 0 },

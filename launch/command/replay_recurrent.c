@@ -80,6 +80,20 @@ void kvg_replay_update_recurrent(const ReplayMaker *maker, const ReplayLayer *la
     }
 }
 
+void kvg_replay_make_update(const ReplayMaker *maker, const ReplayLayer *layer, const ReplaySpan *span, uint32_t i, float *x, float *u)
+{
+    const KvRecurrentView *view = layer->recurrent;
+    for (uint32_t p = 0; p < view->part_count; p++) {
+        const KvRecurrentPartView *part = &view->parts[p];
+        const uint64_t stream = kvg_replay_stream_key(maker->seed, span->request, layer->il, part->is_state ? KVG_PLANE_STATE : KVG_PLANE_CONV);
+        float        **next = part->is_state ? &u : &x;
+        for (uint32_t head = 0; head < part->heads; head++) {
+            kvg_replay_fill(kvg_replay_span_key(span, stream, part->head_index + head, i), *next, part->width);
+            *next += part->width;
+        }
+    }
+}
+
 ReplayStateSample kvg_replay_sample_state(const ReplayMaker *maker, const ReplayLayer *layer, uint32_t part, uint64_t request)
 {
     const KvRecurrentPartView *at = &layer->recurrent->parts[part];

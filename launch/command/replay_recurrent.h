@@ -2,7 +2,7 @@
  *
  * What a token does is kvg_recurrent_token (kvgrid/recurrent.h), with rows of planes KVG_PLANE_CONV (x) and KVG_PLANE_STATE (u) and
  * REPLAY_DECAY. State is updated head by head, 32 elements through all rows of the step, so each is read and written once.
- * Host memory. Threads: the main thread. */
+ * The update is of host memory; elsewhere its rows are made here and applied by the device. Threads: the main thread. */
 #ifndef KVG_COMMAND_REPLAY_RECURRENT_H
 #define KVG_COMMAND_REPLAY_RECURRENT_H
 
@@ -19,6 +19,9 @@ typedef struct ReplayRecurrentScratch {
  * the ones after it. */
 void kvg_replay_update_recurrent(const ReplayMaker *maker, const ReplayLayer *layer, uint32_t slot, const ReplaySpan *span,
                                  const ReplayRecurrentScratch *scratch);
+
+/* What row i of the span adds: x [conv_channels], u [state_elements], in the column's order. For devices that apply it themselves. */
+void kvg_replay_make_update(const ReplayMaker *maker, const ReplayLayer *layer, const ReplaySpan *span, uint32_t i, float *x, float *u);
 
 /* The part of a recurrent layer that a check looks at: of part `part`, elements (of conv parts, channels) [first, first+count) of one of this rank's
  * heads, drawn from seed, request and layer. */

@@ -134,6 +134,23 @@ uint64_t kvg_replay_percentile(uint64_t *values, size_t count, unsigned percent)
     return values[at > 0 ? at - 1 : 0];
 }
 
+/* Planes lie in ranges of whole grains; columns and index rings are allocations, one a layer, beside tables, counts, and what is worked in. */
+static uint64_t count_allocations(const ReplayPlanes *planes)
+{
+    uint64_t count = 8;
+    for (uint32_t i = 0; i < planes->count; i++) {
+        const ReplayLayer *layer = &planes->layers[i];
+        count += layer->recurrent != NULL || (layer->latent != NULL && layer->latent->pool != 0);
+    }
+    return count;
+}
+
+uint64_t kvg_replay_driver_slack(const ReplayRankEnd *end)
+{
+    enum { OF_THE_DRIVER = 4 };
+    return (end->allocations + OF_THE_DRIVER) * end->driver.grain;
+}
+
 static KvgStatus gather_ranks(const ReplayRun *run, const KvgStats *stats, ReplayResult *result)
 {
     const KvgBootstrap *bootstrap = &run->launch->bootstrap;
@@ -144,6 +161,8 @@ static KvgStatus gather_ranks(const ReplayRun *run, const KvgStats *stats, Repla
     mine.nonfinite = stats->nonfinite;
     mine.saturated = stats->saturated;
     mine.fault_done = (uint64_t)shared->fault_done;
+    mine.allocations = count_allocations(&shared->planes);
+    mine.driver = shared->driver;
     memcpy(mine.first, shared->check.first, sizeof mine.first);
     KVG_TRY(kvg_calloc((size_t)bootstrap->ranks, sizeof mine, "the ranks' ends", &memory));
     KvgStatus status = bootstrap->allgather(bootstrap->user, &mine, memory, sizeof mine, run->launch->timeout_ms);
@@ -190,6 +209,24 @@ void kvg_replay_result_free(ReplayResult *result)
     *result = (ReplayResult){ 0 };
 }
 
+/* Our count beside the driver's. */
+static void print_driver(int rank, const ReplayRankEnd *at)
+{
+    const int64_t  apart = at->driver.driver - (int64_t)at->driver.counted;
+    const uint64_t distance = (uint64_t)(apart < 0 ? -apart : apart), slack = kvg_replay_driver_slack(at);
+    if (at->driver.grain == 0) {
+        return;
+    }
+    printf("rank %-6d driver: %" PRId64 " bytes fewer free than before, %" PRIu64 " taken by our count, %" PRIu64 " of them for state; ", rank,
+           at->driver.driver, at->driver.counted, at->peak.taken);
+    if (distance <= slack) {
+        printf("equal but for %" PRId64 ", within what %" PRIu64 " allocations are rounded up by\n", apart, at->allocations);
+    } else {
+        printf("NOT EQUAL, %" PRId64 " apart where %" PRIu64 " is rounding: another process uses the device, or memory is taken that nobody counts\n",
+               apart, slack);
+    }
+}
+
 void kvg_replay_print_summary(const ReplayResult *result)
 {
     char hex[33];
@@ -210,6 +247,7 @@ void kvg_replay_print_summary(const ReplayResult *result)
         printf("rank %-6d content %s, booked %s, taken %s at most; %s, %s, %s at the end\n", rank, kvg_plan_size(at->peak.content, peak[0]),
                kvg_plan_size(at->peak.booked, peak[1]), kvg_plan_size(at->peak.taken, peak[2]), kvg_plan_size(at->end.content, end[0]),
                kvg_plan_size(at->end.booked, end[1]), kvg_plan_size(at->end.taken, end[2]));
+        print_driver(rank, at);
     }
     if (result->checked_rows > 0) {
         printf("verify      %" PRIu64 " rows against a fresh encode, %" PRIu64 " mismatches\n", result->checked_rows, result->mismatches);
@@ -219,10 +257,11 @@ void kvg_replay_print_summary(const ReplayResult *result)
 
 static json_t *rank_object(int rank, const ReplayRankEnd *at)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "content_bytes", (json_int_t)at->peak.content, "booked_bytes",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "content_bytes", (json_int_t)at->peak.content, "booked_bytes",
                      (json_int_t)at->peak.booked, "taken_bytes", (json_int_t)at->peak.taken, "content_bytes_end",
                      (json_int_t)at->end.content, "booked_bytes_end", (json_int_t)at->end.booked, "taken_bytes_end",
-                     (json_int_t)at->end.taken);
+                     (json_int_t)at->end.taken, "device_taken_bytes", (json_int_t)at->driver.counted, "driver_taken_bytes",
+                     (json_int_t)at->driver.driver);
 }
 
 KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult *result)

@@ -23,6 +23,8 @@ typedef struct ReplayRankEnd {
     uint64_t    checked_rows, mismatches;
     uint64_t    nonfinite, saturated;
     uint64_t    fault_done;
+    ReplayDriver driver;      /* when most was taken; all 0 on the host device */
+    uint64_t    allocations;  /* of the state, at most: each may be rounded up by the driver */
     char        first[256]; /* its first mismatch */
 } ReplayRankEnd;
 
@@ -49,6 +51,9 @@ void      kvg_replay_result_free(ReplayResult *result);
 void      kvg_replay_print_summary(const ReplayResult *result);
 /* The object on one line. ENOMEM. */
 KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult *result);
+
+/* What the driver's figure may differ by from ours: a grain an allocation, and a few for what the driver keeps for itself. */
+uint64_t kvg_replay_driver_slack(const ReplayRankEnd *end);
 
 /* What is wrong with a run that came to its end: KVG_OK, or the status with its sentence as the last error. Good on rank 0. */
 KvgStatus kvg_replay_result_judge(const ReplayOptions *options, const ReplayRun *run, const ReplayResult *result);

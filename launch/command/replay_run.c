@@ -86,13 +86,15 @@ static uint32_t chunk_rows(const ReplayOptions *options, const KvGridPlan *plan)
 }
 
 KvgStatus kvg_replay_run_create(const ReplayOptions *options, const ReplayLaunch *launch, KvgGrid *grid, KvgPlacement *placement,
-                                const ReplayRequest *requests, uint64_t count, ReplayRun *run)
+                                ReplayDevice *device, const ReplayRequest *requests, uint64_t count, ReplayRun *run)
 {
     ReplayShared *shared = &run->shared;
     KvgStatus     status = KVG_OK;
     *run = (ReplayRun){ .launch = launch, .grid = grid };
     shared->options = options;
     shared->placement = placement;
+    shared->device = device;
+    shared->sight = kvg_replay_sight(placement, device);
     shared->requests = requests;
     shared->concurrency = kvg_placement_plan(placement)->slots;
     shared->pace = (ReplayPace){ options->seed, chunk_rows(options, kvg_placement_plan(placement)), options->spec };
@@ -132,6 +134,7 @@ void kvg_replay_run_free(ReplayRun *run)
     kvg_replay_write_free(shared);
     kvg_free(shared->latencies.ns);
     kvg_replay_check_free(&shared->check);
+    kvg_replay_sight_free(&shared->sight);
     kvg_replay_queue_free(&shared->queue);
     kvg_replay_planes_free(&shared->planes);
     kvg_replay_digests_free(&shared->digests);

@@ -15,9 +15,9 @@ typedef struct ReplayRun {
     double              seconds;    /* of the loop */
 } ReplayRun;
 
-/* Sets up everything between the placement and the first step. Collective. `requests` [count] stay the caller's. */
+/* Sets up everything between the placement and the first step. Collective. `device` and `requests` [count] stay the caller's. */
 KvgStatus kvg_replay_run_create(const ReplayOptions *options, const ReplayLaunch *launch, KvgGrid *grid, KvgPlacement *placement,
-                                const ReplayRequest *requests, uint64_t count, ReplayRun *run);
+                                ReplayDevice *device, const ReplayRequest *requests, uint64_t count, ReplayRun *run);
 void      kvg_replay_run_free(ReplayRun *run);
 
 /* Serves all requests. Errors are those of a step, agreed (the same on every rank) but for EINDOUBT and EPEER. */

@@ -44,7 +44,8 @@ void kvg_replay_check_free(ReplayCheck *check)
 /* What is looked at: a sequence on this rank, and the layer. */
 typedef struct Look {
     const ReplayMaker *maker;
-    const ReplayLayer *layer;
+    ReplaySight       *sight;
+    const ReplayLayer *layer; /* as seen */
     uint64_t           request, len;
     uint32_t           slot;
 } Look;
@@ -58,6 +59,26 @@ static void note(ReplayCheck *check, const Look *look, uint32_t plane, const cha
     snprintf(check->first, sizeof check->first, "request %llu, layer %u, %s %s %llu, head %u: the stored bytes are not those of %s",
              (unsigned long long)look->request, look->layer->il, kvg_replay_plane_name(plane), what, (unsigned long long)row, head,
              plane >= KVG_PLANE_CONV ? "the tokens so far" : "a fresh encode");
+}
+
+/* What cannot be read is no match. */
+static void note_unread(ReplayCheck *check, uint64_t request, uint32_t il)
+{
+    if (check->mismatches++ == 0) {
+        snprintf(check->first, sizeof check->first, "request %llu, layer %u cannot be read: %s", (unsigned long long)request, il, kvg_last_error());
+    }
+}
+
+/* `bytes` bytes at `stored` against those that must stand there. */
+static void compare(ReplayCheck *check, const Look *look, uint32_t plane, const char *what, uint64_t row, uint32_t head, const void *want,
+                    const void *stored, size_t bytes)
+{
+    const void *seen = NULL;
+    if (kvg_replay_sight_bytes(look->sight, stored, bytes, &seen) != KVG_OK) {
+        note_unread(check, look->request, look->layer->il);
+    } else {
+        note(check, look, plane, what, row, head, memcmp(want, seen, bytes) == 0);
+    }
 }
 
 /* ---- rows */
@@ -96,8 +117,8 @@ static void check_row(ReplayCheck *check, const Look *look, uint32_t plane, uint
             make_row(look, plane, shape.head_first + head, row, shape.dim, check->values);
         }
         kvg_encode_f32(shape.format, check->values, shape.dim, check->bytes, NULL);
-        int equal = memcmp(check->bytes, kvg_replay_stored(look->layer, plane, look->slot, head, row), shape.bytes) == 0;
-        note(check, look, plane, "row", row, shape.head_first + head, equal);
+        compare(check, look, plane, "row", row, shape.head_first + head, check->bytes,
+                kvg_replay_stored(look->layer, plane, look->slot, head, row), shape.bytes);
     }
 }
 
@@ -170,17 +191,20 @@ static void check_recurrent(ReplayCheck *check, const Look *look)
         } else {
             recompute_conv(check, look, head, &sample, view->taps);
         }
-        int equal = memcmp(check->values, stored, elements * sizeof(float)) == 0;
-        note(check, look, part->is_state ? KVG_PLANE_STATE : KVG_PLANE_CONV, "element", sample.first, head, equal);
+        compare(check, look, part->is_state ? KVG_PLANE_STATE : KVG_PLANE_CONV, "element", sample.first, head, check->values, stored,
+                elements * sizeof(float));
     }
 }
 
-void kvg_replay_check_sequence(ReplayCheck *check, const ReplayPlanes *planes, const ReplayMaker *maker, uint64_t request,
-                               uint32_t slot, uint64_t len)
+void kvg_replay_check_sequence(ReplayCheck *check, const ReplayPlanes *planes, ReplaySight *sight, const ReplayMaker *maker,
+                               uint64_t request, uint32_t slot, uint64_t len)
 {
+    KvgStatus status = kvg_replay_sight_refresh(sight);
     for (uint32_t i = 0; i < planes->count; i++) {
-        Look look = { maker, &planes->layers[i], request, len, slot };
-        if (look.layer->recurrent != NULL) {
+        Look look = { maker, sight, NULL, request, len, slot };
+        if (status != KVG_OK || kvg_replay_sight_layer(sight, &planes->layers[i], slot, &look.layer) != KVG_OK) {
+            note_unread(check, request, planes->layers[i].il);
+        } else if (look.layer->recurrent != NULL) {
             check_recurrent(check, &look);
         } else {
             check_rows(check, &look);

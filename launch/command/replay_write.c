@@ -96,8 +96,31 @@ static KvgStatus write_latent(const ReplayShared *shared, const ReplayLane *lane
     return kvg_write_latent(lane->batch, layer->il, &rows, NULL);
 }
 
-static void update_recurrent(const ReplayShared *shared, const ReplayLane *lane, const ReplayLayer *layer)
+typedef struct Update { /* what the library's callback asks for a row of */
+    const ReplayMaker *maker;
+    const ReplayLane  *lane;
+    const ReplayLayer *layer;
+} Update;
+
+static void fill_update(void *user, uint32_t il, uint32_t seat, uint64_t row, float *x, float *u)
 {
+    const Update *update = user;
+    ReplaySpan    span = span_of(&update->lane->seats[seat]);
+    KVG_ASSERT(il == update->layer->il && row >= span.first && row - span.first < span.rows);
+    kvg_replay_make_update(update->maker, update->layer, &span, (uint32_t)(row - span.first), x, u);
+}
+
+/* On the host the update is replay's own, which makes and applies rows in one go; a device gets the rows. */
+static KvgStatus update_recurrent(const ReplayShared *shared, const ReplayLane *lane, const ReplayLayer *layer)
+{
+    if (shared->device->is_gpu) {
+        Update           update = { &shared->maker, lane, layer };
+        KvgRecurrentRows rows = KVG_RECURRENT_ROWS_INIT;
+        rows.fill = fill_update;
+        rows.user = &update;
+        rows.decay = REPLAY_DECAY;
+        return kvg_recurrent_update(lane->batch, layer->il, &rows, NULL);
+    }
     const int32_t *slots = kvg_batch_slots(lane->batch);
     for (uint32_t seat = 0; seat < lane->count; seat++) {
         ReplaySpan span = span_of(&lane->seats[seat]);
@@ -105,6 +128,7 @@ static void update_recurrent(const ReplayShared *shared, const ReplayLane *lane,
             kvg_replay_update_recurrent(&shared->maker, layer, (uint32_t)slots[seat], &span, &shared->recurrent);
         }
     }
+    return KVG_OK;
 }
 
 KvgStatus kvg_replay_write_layers(ReplayShared *shared, ReplayLane *lane)
@@ -116,7 +140,7 @@ KvgStatus kvg_replay_write_layers(ReplayShared *shared, ReplayLane *lane)
         } else if (layer->latent != NULL) {
             KVG_TRY(write_latent(shared, lane, layer));
         } else {
-            update_recurrent(shared, lane, layer);
+            KVG_TRY(update_recurrent(shared, lane, layer));
         }
         look_at_votes(shared);
     }
