@@ -71,6 +71,28 @@ START_TEST(test_a_range_takes_what_the_driver_says_and_keeps_its_address_and_byt
 }
 END_TEST
 
+/* To the byte: where other ranges have been before, the driver has its page tables, so that nothing but the memory itself is gone. */
+START_TEST(test_a_fresh_range_takes_exactly_what_the_driver_says)
+{
+    static const size_t sizes[] = {1, 2 * MIB, 2 * MIB + 1, 64 * MIB, 101 * MIB, 300 * MIB};
+    KvRange             around;
+
+    OK(dev.ops->reserve(dev.self, (size_t)8 << 30, &around));
+    OK(dev.ops->extend(dev.self, &around, 400 * MIB));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t  before = free_bytes();
+        KvRange range;
+        OK(dev.ops->reserve(dev.self, (size_t)1 << 30, &range));
+        OK(dev.ops->extend(dev.self, &range, sizes[i]));
+        size_t gone = before - free_bytes();
+        ck_assert_msg(gone == range.taken, "%zu bytes asked for, %zu taken, the driver says %zd", sizes[i], range.taken, (ptrdiff_t)gone);
+        dev.ops->release(dev.self, &range);
+        ck_assert_msg(free_bytes() == before, "%zu bytes: %zd are not back", sizes[i], (ptrdiff_t)(before - free_bytes()));
+    }
+    dev.ops->release(dev.self, &around);
+}
+END_TEST
+
 START_TEST(test_slices_of_a_range_grow_for_themselves)
 {
     KvRange range, slice[3];
@@ -367,6 +389,7 @@ END_TEST
 static void add(TCase *tcase)
 {
     tcase_add_test(tcase, test_a_range_takes_what_the_driver_says_and_keeps_its_address_and_bytes);
+    tcase_add_test(tcase, test_a_fresh_range_takes_exactly_what_the_driver_says);
     tcase_add_test(tcase, test_slices_of_a_range_grow_for_themselves);
     tcase_add_test(tcase, test_an_extension_that_cannot_be_had_changes_nothing);
     tcase_add_test(tcase, test_sleep_gives_the_memory_up_and_wake_brings_it_to_the_same_addresses);
