@@ -3,7 +3,8 @@
  *
  *   attend_parts   grid (tiles of queries * splits, KV heads, places), 4 warps: 8 groups of 16 lanes share the rows of a part, four at a time
  *   attend_whole   grid (queries, query heads, places), a thread an element: joins the parts
- *   generate       grid (rows, places): a block a token */
+ *   generate       grid (rows, places): a block a token
+ *   accept         a thread a place */
 #include <cuda_runtime.h>
 
 #include "tests/kernels/attention.cuh"
@@ -71,6 +72,13 @@ __global__ void __launch_bounds__(ATTEND_DIM) generate(const __grid_constant__ G
     }
 }
 
+__global__ void accept(const __grid_constant__ AcceptCall call)
+{
+    const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
+
+    if (place < call.places) accept_place(call, place);
+}
+
 extern "C" int attend_launch(const AttendCall *call, void *stream)
 {
     if (!attend_is_served(call)) return cudaErrorInvalidValue;
@@ -88,5 +96,11 @@ extern "C" int generate_launch(const GenerateCall *call, void *stream)
     const uint32_t tokens = call->rows_max > call->queries_max ? call->rows_max : call->queries_max;
 
     generate<<<dim3(tokens, call->places), ATTEND_DIM, 0, (cudaStream_t)stream>>>(*call);
+    return (int)cudaGetLastError();
+}
+
+extern "C" int accept_launch(const AcceptCall *call, void *stream)
+{
+    accept<<<(call->places + 63) / 64, 64, 0, (cudaStream_t)stream>>>(*call);
     return (int)cudaGetLastError();
 }

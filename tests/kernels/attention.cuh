@@ -253,14 +253,9 @@ KVG_DEV void attend_finish(const AttendCall &call, const AttendSpan &span, uint3
 
 /* ---- the generator: element `at` of one token's K, V or query row */
 
-KVG_DEV uint32_t generate_first(const GenerateCall &call, uint32_t place, uint32_t slot)
-{
-    return call.first_row != nullptr ? call.first_row[place] : call.view.len_staged[slot] - call.rows[place];
-}
-
 KVG_DEV void generate_kv(const GenerateCall &call, uint32_t place, uint32_t slot, uint32_t token, uint32_t at)
 {
-    uint32_t row = generate_first(call, place, slot) + token, head = at / ATTEND_DIM, element = at % ATTEND_DIM;
+    uint32_t row = call.first_row[place] + token, head = at / ATTEND_DIM, element = at % ATTEND_DIM;
     size_t   to = ((size_t)place * call.rows_max + token) * call.view.heads * ATTEND_DIM + at;
 
     call.k[to] = (uint16_t)kvg_dev_bf16(attend_value(call.keys[slot], call.view.layer, ATTEND_K, call.view.head_first + head, row, element));
@@ -269,10 +264,17 @@ KVG_DEV void generate_kv(const GenerateCall &call, uint32_t place, uint32_t slot
 
 KVG_DEV void generate_query(const GenerateCall &call, uint32_t place, uint32_t slot, uint32_t query, uint32_t at)
 {
-    uint32_t row = generate_first(call, place, slot) + call.rows[place] - call.queries[place] + query;
+    uint32_t row = call.first_row[place] + call.rows[place] - call.queries[place] + query;
 
     call.q[((size_t)place * call.queries_max + query) * call.query_heads * ATTEND_DIM + at] =
         attend_value(call.keys[slot], call.view.layer, ATTEND_Q, at / ATTEND_DIM, row, at % ATTEND_DIM);
+}
+
+KVG_DEV void accept_place(const AcceptCall &call, uint32_t place)
+{
+    int32_t slot = call.slots[place];
+
+    if (slot >= 0 && call.rows[place] != 0) call.accepted[place] = attend_accept(call.keys[slot], call.first_row[place], call.rows[place]);
 }
 
 /* ---- which of the kernels serves a call */

@@ -42,7 +42,7 @@ typedef struct GenerateCall {
     const int32_t  *slots;
     const uint32_t *rows;        /* [places] rows of the pass */
     const uint32_t *queries;     /* [places] the last of them that attend */
-    const uint32_t *first_row;   /* [places] absolute row of the first; NULL: len_staged - rows */
+    const uint32_t *first_row;   /* [places] absolute row of the first */
     const uint32_t *keys;        /* [slots of the store] which sequence a slot holds */
     uint32_t        places, rows_max, queries_max, query_heads;
     uint16_t       *k, *v;       /* [places][rows_max][heads][dim] bf16 */
@@ -66,10 +66,24 @@ static inline KVG_HD float attend_value(uint32_t key, uint32_t layer, uint32_t w
     return (float)(int8_t)(x >> 40) * (what == ATTEND_Q ? 1.0f / 32.0f : 1.0f / 64.0f);
 }
 
-/* Both enqueue on `stream` and return 0; or what a launch failed with (a cudaError_t), or 1 (cudaErrorInvalidValue) for shapes and formats that
+/* What an engine's sampler would say of a speculative round: rows of each place's pass to keep, 1 to all of them. */
+typedef struct AcceptCall {
+    const int32_t  *slots;
+    const uint32_t *rows, *first_row, *keys;
+    uint32_t        places;
+    uint32_t       *accepted; /* [places] */
+} AcceptCall;
+
+static inline KVG_HD uint32_t attend_accept(uint32_t key, uint32_t row, uint32_t rows)
+{
+    return 1 + (key * 0x9e3779b1u ^ row * 0x85ebca77u) / 65536 % rows;
+}
+
+/* All enqueue on `stream` and return 0; or what a launch failed with (a cudaError_t), or 1 (cudaErrorInvalidValue) for shapes and formats that
  * are not served. */
 int attend_launch(const AttendCall *call, void *stream);
 int generate_launch(const GenerateCall *call, void *stream);
+int accept_launch(const AcceptCall *call, void *stream);
 
 #ifdef __cplusplus
 }

@@ -77,3 +77,9 @@ extern "C" int generate_launch(const GenerateCall *call, void *)
     }
     return 0;
 }
+
+extern "C" int accept_launch(const AcceptCall *call, void *)
+{
+    for (uint32_t place = 0; place < call->places; place++) accept_place(*call, place);
+    return 0;
+}

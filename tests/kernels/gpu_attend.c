@@ -1,14 +1,16 @@
 /* The engine's view, tried: a small model on a 1x1 grid, rows written by kvg_write_kv in voted steps, an attention of the engine's own that finds
  * them through kvg_plane_view, and a float64 reference over the planes as the library decodes them.
  *
- * Built twice: gpu_attend on CUDA (attention.cu), and host_attend on the host device (attention_host.cpp), which runs anywhere. */
+ * Steps are driven by the host, or replayed in captured runs, where the engine's generator, attention and sampler stand in the graph beside write and
+ * vote. Built twice: gpu_attend on CUDA (attention.cu), and host_attend on the host device (attention_host.cpp), which runs anywhere and captures nothing.
+ * KVG_TEST_BRIEF: fewer steps and kinds, for sanitizers. */
 #include <math.h>
 
 #include "tests/kernels/attention.h"
 #include "tests/support/inproc_grid.h"
 
 enum { LAYERS = 2, KV_HEADS = 8, QUERY_HEADS = 16, WINDOW = 96, CONTEXT = 1024, CHUNK = 150, SLOTS = 6, PLACES = 6, QUERIES = 3, SPLITS = 5,
-       ROW = KV_HEADS * ATTEND_DIM, STEPS = 36, STEPS_OF_A_RUN = 24 };
+       ROW = KV_HEADS * ATTEND_DIM };
 static const double ALLOWED = 2e-3; /* relative, of each element; elements below a hundredth of their head's largest: of that hundredth */
 
 #define OK(call)  ck_assert_msg((call) == KVG_OK, "%s: %s", #call, kvg_last_error())
@@ -25,8 +27,18 @@ static const struct {
     KvLayout layout;
     int      ring;
 } kinds[] = { { KVG_BF16, KVG_BF16, KVG_LAYOUT_POOL, 1 }, { KVG_Q8_0, KVG_Q5_1, KVG_LAYOUT_POOL, 1 }, { KVG_Q8_0, KVG_Q5_1, KVG_LAYOUT_POOL, 0 },
-              { KVG_BF16, KVG_BF16, KVG_LAYOUT_FLAT, 1 }, { KVG_Q8_0, KVG_Q5_1, KVG_LAYOUT_FLAT, 1 } };
+              { KVG_BF16, KVG_BF16, KVG_LAYOUT_FLAT, 1 }, { KVG_Q8_0, KVG_Q5_1, KVG_LAYOUT_FLAT, 1 }, { KVG_Q8_0, KVG_Q5_1, KVG_LAYOUT_FLAT, 0 } };
 enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static int is_brief(void)
+{
+    return getenv("KVG_TEST_BRIEF") != NULL;
+}
+
+static int is_skipped(int kind)
+{
+    return is_brief() && kind != 1;
+}
 
 /* ---- the scene */
 
@@ -64,18 +76,25 @@ static void *device_zeros(Scene *s, size_t bytes)
     return memory;
 }
 
-static AttendCall attend_call(const Scene *s, uint32_t il)
+/* Where a step's kernels find what differs from step to step: device memory. */
+typedef struct Pass {
+    const uint32_t *rows, *queries, *first_row;
+    const uint32_t *first_token; /* [PLACES] host memory, as KvgRows has it */
+    uint32_t        rows_max;    /* tokens of a place stand so far apart */
+} Pass;
+
+static GenerateCall generate_call(const Scene *s, uint32_t il, const Pass *pass)
 {
-    return (AttendCall){ .view = *kvg_plane_view(s->batch, il), .slots = kvg_batch_slots(s->batch), .queries = s->at.queries, .places = PLACES, .queries_max = QUERIES,
-                         .query_heads = QUERY_HEADS, .splits = SPLITS, .scale = 0.0883883476f, .q = s->at.q, .out = s->at.out[il], .out_rows = CONTEXT,
-                         .partial = s->at.partial };
+    return (GenerateCall){ .view = *kvg_plane_view(s->batch, il), .slots = kvg_batch_slots(s->batch), .rows = pass->rows, .queries = pass->queries,
+                           .first_row = pass->first_row, .keys = s->at.keys, .places = PLACES, .rows_max = pass->rows_max, .queries_max = QUERIES,
+                           .query_heads = QUERY_HEADS, .k = s->at.k, .v = s->at.v, .q = s->at.q };
 }
 
-static GenerateCall generate_call(const Scene *s, uint32_t il, int steps_by_host)
+static AttendCall attend_call(const Scene *s, uint32_t il, const Pass *pass)
 {
-    return (GenerateCall){ .view = *kvg_plane_view(s->batch, il), .slots = kvg_batch_slots(s->batch), .rows = s->at.rows, .queries = s->at.queries,
-                           .first_row = steps_by_host ? s->at.first_row : NULL, .keys = s->at.keys, .places = PLACES, .rows_max = CHUNK, .queries_max = QUERIES,
-                           .query_heads = QUERY_HEADS, .k = s->at.k, .v = s->at.v, .q = s->at.q };
+    return (AttendCall){ .view = *kvg_plane_view(s->batch, il), .slots = kvg_batch_slots(s->batch), .queries = pass->queries, .places = PLACES,
+                         .queries_max = QUERIES, .query_heads = QUERY_HEADS, .splits = SPLITS, .scale = 0.0883883476f, .q = s->at.q, .out = s->at.out[il],
+                         .out_rows = CONTEXT, .partial = s->at.partial };
 }
 
 static void take_memory(Scene *s)
@@ -137,6 +156,8 @@ static void scene_open(Scene *s, int kind)
     cudaStream_t stream;
     ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     s->stream = stream;
+#else
+    s->stream = s; /* any but NULL: the host device takes no notice */
 #endif
     kvg_policy_default(&policy);
     policy.swa_ring = (int8_t)kinds[kind].ring;
@@ -168,21 +189,18 @@ static void scene_close(Scene *s)
 
 /* ---- what an engine does in every step; the same calls make a captured step */
 
-static void forward(Scene *s, int steps_by_host)
+static void forward(Scene *s, const Pass *pass)
 {
-    uint32_t first_token[PLACES];
-
-    for (uint32_t place = 0; place < PLACES; place++) first_token[place] = place * CHUNK;
     for (uint32_t il = 0; il < LAYERS; il++) {
-        GenerateCall generate = generate_call(s, il, steps_by_host);
-        AttendCall   attend = attend_call(s, il);
+        GenerateCall generate = generate_call(s, il, pass);
+        AttendCall   attend = attend_call(s, il, pass);
         KvgRows      rows = KVG_ROWS_INIT;
 
         RAN(generate_launch(&generate, s->stream));
         rows.k = s->at.k;
         rows.v = s->at.v;
         rows.dtype = KVG_BF16;
-        rows.first_token = first_token;
+        rows.first_token = pass->first_token;
         OK(kvg_write_kv(s->batch, il, &rows, s->stream));
         RAN(attend_launch(&attend, s->stream));
     }
@@ -283,6 +301,17 @@ static void compare(Scene *s, const Tenant *tenant, uint32_t from, uint32_t to)
 
 /* ---- steps driven by the host */
 
+/* Rows that a step or a run has committed for a place: decoded and compared, from row `first` on what was attended. */
+static void take(Scene *s, uint32_t place, uint32_t committed, uint32_t first)
+{
+    Tenant *tenant = &s->tenants[place];
+
+    tenant->rows += committed;
+    if (tenant->sequence == NULL) return;
+    look(s, tenant);
+    if (first < tenant->rows) compare(s, tenant, first, (uint32_t)tenant->rows);
+}
+
 /* A prompt in chunks, then a row a step, and in every third step three of which some are refused. */
 static uint32_t rows_of(const Tenant *tenant, uint32_t place, uint32_t step)
 {
@@ -305,11 +334,13 @@ static void send_pass(Scene *s, const KvgStep *step, const uint32_t queries[PLAC
 
 static void step_by_host(Scene *s, uint32_t number)
 {
-    uint32_t  rows[PLACES], queries[PLACES], accepted[PLACES];
+    uint32_t  rows[PLACES], queries[PLACES], accepted[PLACES], first_token[PLACES];
+    Pass      pass = { s->at.rows, s->at.queries, s->at.first_row, first_token, CHUNK };
     KvgStep  *step;
     KvgCommit commit = KVG_COMMIT_INIT;
 
     for (uint32_t place = 0; place < PLACES; place++) {
+        first_token[place] = place * CHUNK;
         rows[place] = rows_of(&s->tenants[place], place, number);
         queries[place] = rows[place] < QUERIES ? rows[place] : QUERIES;
         accepted[place] = rows[place] == 3 ? 1 + (number + place) % 3 : rows[place];
@@ -317,17 +348,12 @@ static void step_by_host(Scene *s, uint32_t number)
     OK(kvg_step_begin(s->batch, rows, &step));
     for (uint32_t place = 0; place < PLACES; place++) OK(kvg_step_refusal(step, place));
     send_pass(s, step, queries);
-    forward(s, 1);
+    forward(s, &pass);
     commit.accepted = accepted;
     OK(kvg_step_post(step, &commit));
     ck_assert_msg(grid_decide(&s->g, &step, NULL) == KVG_OK, "%s", kvg_last_error());
     for (uint32_t place = 0; place < PLACES; place++) {
-        Tenant  *tenant = &s->tenants[place];
-        uint32_t first = (uint32_t)tenant->rows + rows[place] - queries[place];
-        tenant->rows += accepted[place];
-        if (tenant->sequence == NULL) continue;
-        look(s, tenant);
-        if (first < tenant->rows) compare(s, tenant, first, (uint32_t)tenant->rows);
+        take(s, place, accepted[place], (uint32_t)s->tenants[place].rows + rows[place] - queries[place]);
     }
 }
 
@@ -344,20 +370,102 @@ static void change_members(Scene *s)
     OK(kvg_batch_set(s->batch, 4, s->tenants[4].sequence));
 }
 
+static void report(const Scene *s, const char *how, int kind)
+{
+    printf("%s: %s K, %s V, layout %d, ring %d: %u outputs, the worst off by %.1e\n", how, kvg_format_name(kinds[kind].k), kvg_format_name(kinds[kind].v),
+           (int)kinds[kind].layout, kinds[kind].ring, s->compared, s->worst);
+}
+
 START_TEST(test_attention_through_views_agrees_with_float64_over_the_decoded_planes)
 {
-    Scene s;
+    Scene    s;
+    uint32_t steps = is_brief() ? 17 : 36;
 
+    if (is_skipped(_i)) return;
     scene_open(&s, _i);
-    for (uint32_t step = 0; step < STEPS; step++) {
+    for (uint32_t step = 0; step < steps; step++) {
         if (step == 14) change_members(&s);
         step_by_host(&s, step);
     }
-    ck_assert_uint_gt(s.compared, STEPS * LAYERS * QUERY_HEADS);
+    ck_assert_uint_gt(s.compared, steps * (PLACES - 2) * LAYERS * QUERY_HEADS);
     const uint32_t *base = test_device_look(&s.dev, kvg_plane_view(s.batch, 0)->base_row, SLOTS * sizeof *base);
     ck_assert_int_eq(base[s.tenants[3].slot] > 0, kinds[_i].ring); /* rows behind the window are gone: chunks given back, a ring moved */
-    printf("%s K, %s V, layout %d, ring %d: %u outputs, the worst off by %.1e\n", kvg_format_name(kinds[_i].k), kvg_format_name(kinds[_i].v), (int)kinds[_i].layout,
-           kinds[_i].ring, s.compared, s.worst);
+    report(&s, "steps by the host", _i);
+    scene_close(&s);
+}
+END_TEST
+
+/* ---- captured runs */
+
+/* Every place stages up to QUERIES rows, all of them attend, and the sampler on the device says how many are kept. */
+static KvgStatus capture(Scene *s, KvgGraph **graph)
+{
+    const uint32_t rows[PLACES] = { QUERIES, QUERIES, QUERIES, QUERIES, QUERIES, QUERIES };
+    KvgCapture     how = KVG_CAPTURE_INIT;
+    KvgRunArrays   arrays = { .size = sizeof arrays };
+
+    how.rows_per_slot = rows;
+    how.accept = KVG_ACCEPT_DEVICE;
+    KVG_TRY(kvg_batch_capture_begin(s->batch, &how, s->stream));
+    OK(kvg_run_arrays(s->batch, &arrays));
+    Pass       pass = { arrays.rows, arrays.rows, arrays.first_row, NULL, QUERIES };
+    AcceptCall accept = { kvg_batch_slots(s->batch), arrays.rows, arrays.first_row, s->at.keys, PLACES, arrays.accepted };
+    forward(s, &pass);
+    RAN(accept_launch(&accept, s->stream));
+    OK(kvg_batch_capture_end(s->batch, graph));
+    return KVG_OK;
+}
+
+/* Rows that `steps` replays keep from row `first` on. */
+static uint32_t kept_of(const Tenant *tenant, uint32_t steps, uint32_t rows)
+{
+    uint32_t row = (uint32_t)tenant->rows;
+
+    if (tenant->sequence == NULL || rows == 0) return 0;
+    for (uint32_t i = 0; i < steps; i++) row += attend_accept(tenant->key, row, rows);
+    return row - (uint32_t)tenant->rows;
+}
+
+/* Replays, more or fewer than planned; every row that each of them committed is compared, and how many those are. */
+static void run(Scene *s, KvgGraph *graph, uint32_t steps, uint32_t launches, const uint32_t rows[PLACES])
+{
+    KvgRunResult result = { .size = sizeof result };
+    uint32_t     published = launches < steps ? launches : steps;
+
+    OK(kvg_run_begin(graph, steps, rows, s->stream));
+    for (uint32_t place = 0; place < PLACES; place++) OK(kvg_run_refusal(graph, place));
+    for (uint32_t i = 0; i < launches; i++) OK(kvg_graph_launch(graph, s->stream));
+    OK(kvg_run_end(graph, s->stream, &result));
+    ck_assert_uint_eq(result.published, published);
+    for (uint32_t place = 0; place < PLACES; place++) {
+        uint32_t kept = kept_of(&s->tenants[place], published, rows != NULL ? rows[place] : QUERIES);
+        ck_assert_msg(result.rows[place] == kept, "place %u: %u rows are committed, and %u were accepted", place, result.rows[place], kept);
+        take(s, place, kept, (uint32_t)s->tenants[place].rows);
+    }
+}
+
+START_TEST(test_attention_inside_captured_runs_agrees_in_every_step)
+{
+    const uint32_t uneven[PLACES] = { 3, 2, 1, 0, 3, 0 };
+    KvgGraph      *graph = NULL;
+    Scene          s;
+
+    if (is_skipped(_i)) return;
+    scene_open(&s, _i);
+    for (uint32_t step = 0; step < 8; step++) step_by_host(&s, step);
+    KvgStatus status = capture(&s, &graph);
+    if (s.dev.ops->run == NULL || (kinds[_i].layout == KVG_LAYOUT_FLAT && kinds[_i].ring)) {
+        ck_assert_int_eq(status, KVG_ENOTSUP);
+    } else {
+        OK(status);
+        run(&s, graph, 24, 24, NULL);
+        change_members(&s); /* no capture anew */
+        run(&s, graph, 20, 22, uneven);
+        for (uint32_t step = 8; step < 12; step++) step_by_host(&s, step);
+        run(&s, graph, 16, 9, NULL);
+        kvg_graph_free(graph);
+        report(&s, "captured runs", _i);
+    }
     scene_close(&s);
 }
 END_TEST
@@ -387,11 +495,13 @@ END_TEST
 
 int main(void)
 {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* no kernel is loaded while a capture is on */
     if (test_device_missing()) return test_device_missing();
     Suite *suite = suite_create("attend");
     TCase *tc = tcase_create("attend");
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, test_attention_through_views_agrees_with_float64_over_the_decoded_planes, 0, KINDS);
+    tcase_add_loop_test(tc, test_attention_inside_captured_runs_agrees_in_every_step, 0, KINDS);
     tcase_add_test(tc, test_formats_and_shapes_without_a_kernel_are_not_launched);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
