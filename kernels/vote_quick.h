@@ -78,25 +78,6 @@ __host__ size_t quick_shared_bytes(const Quick &quick)
 
 /* ---- 1: loads, all of them on their way before the first is used */
 
-__device__ __forceinline__ void load_pair(const void *at, uint64_t &low, uint64_t &high)
-{
-    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
-}
-
-__device__ __forceinline__ uint64_t load_eight(const void *at)
-{
-    uint64_t value;
-    asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ uint32_t load_four(const void *at)
-{
-    uint32_t value;
-    asm volatile("ld.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-    return value;
-}
-
 __device__ __forceinline__ KvVoteWords load_words(const KvVoteWords *at)
 {
     union {
@@ -358,7 +339,7 @@ __device__ __noinline__ void slow_verdict(const Quick &q, const Post *post, cons
 template <class Marks>
 __global__ void __launch_bounds__(QUICK_WARPS_MAX * 32) quick_kernel(const __grid_constant__ Quick q, const Marks marks)
 {
-    extern __shared__ __align__(16) uint32_t records[]; /* [ranks][record_words], and one more for vote_step; used by slow cases */
+    KVG_VOTE_DYNAMIC_SHARED(uint32_t, records); /* [ranks][record_words], and one more for vote_step; used by slow cases */
     __shared__ Shared   shared;
     __shared__ uint64_t accepted_sums[QUICK_WARPS_MAX];
     __shared__ uint32_t owed;

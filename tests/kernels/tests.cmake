@@ -7,6 +7,15 @@ target_compile_options(plane_host PRIVATE -ffp-contract=off -Wno-unknown-pragmas
 add_test(NAME plane_host COMMAND plane_host)
 set_tests_properties(plane_host PROPERTIES TIMEOUT 120 LABELS unit)
 
+if(NOT KVG_SANITIZE) # it changes stacks under way
+  add_executable(vote_host ${CMAKE_CURRENT_LIST_DIR}/vote_host.cpp)
+  target_link_libraries(vote_host PRIVATE kvg_options kvgrid_static PkgConfig::JANSSON PkgConfig::XXHASH)
+  target_compile_options(vote_host PRIVATE -U_FORTIFY_SOURCE -Wno-unknown-pragmas
+    -Wno-missing-field-initializers -Wno-unused-function)
+  add_test(NAME vote_host COMMAND vote_host)
+  set_tests_properties(vote_host PROPERTIES TIMEOUT 120 LABELS unit)
+endif()
+
 function(kvg_use_cuda name)
   target_link_libraries(${name} PRIVATE kvgrid_cuda CUDA::cudart_static)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)

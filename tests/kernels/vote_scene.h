@@ -196,9 +196,9 @@ static inline void fleet_open(Fleet *fleet, const Scene *scene)
     KvVoteBoard board = fleet_board(fleet, 0);
     fleet->block_bytes = kvg_vote_board_bytes(&board);
     fleet->arena_bytes = scene_parts(scene).bytes;
-    fleet->blocks = calloc(scene->ranks, fleet->block_bytes);
+    fleet->blocks = (uint8_t *)calloc(scene->ranks, fleet->block_bytes);
     for (uint32_t rank = 0; rank < scene->ranks; rank++) {
-        fleet->arena[rank] = calloc(1, fleet->arena_bytes);
+        fleet->arena[rank] = (uint8_t *)calloc(1, fleet->arena_bytes);
         if (fleet->blocks == NULL || fleet->arena[rank] == NULL) abort();
         scene_fill(scene, rank, fleet->arena[rank]);
     }

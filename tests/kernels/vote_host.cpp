@@ -1,0 +1,187 @@
+// The vote's quick kernel on a host: blocks of fibers (vote_block.h), one a rank, step by step against the host twins. Arenas, records and outcome
+// words must end with the same bytes, whatever the fibers' order; with faults, last steps, room to spare, and peers that are absent.
+#include "tests/kernels/vote_block.h"
+
+#include "kernels/vote_quick.h"
+#include "tests/kernels/vote_scene.h"
+
+enum { RANKS_MOST = 4 };
+
+template <int RANK> struct Tag { // gives every rank's block an instance, and with it shared memory, of its own
+    void at(int) const {}
+};
+
+static int failures;
+
+#define EXPECT(condition, ...)                                   \
+    do {                                                         \
+        if (!(condition) && failures++ < 10) {                   \
+            printf("vote_host, line %d: ", __LINE__);            \
+            printf(__VA_ARGS__);                                 \
+            printf("\n");                                        \
+        }                                                        \
+    } while (0)
+
+struct Rank {
+    KvVoteBoard  board;
+    KvVoteArrays arrays;
+    uint8_t     *arena, *ahead;
+};
+
+struct Machine { // what the kernels work on, beside the model's fleet
+    Fleet    fleet;
+    uint8_t *blocks;
+    Rank     rank[RANKS_MOST];
+};
+
+static void machine_open(Machine &machine, const Scene &scene)
+{
+    fleet_open(&machine.fleet, &scene);
+    machine.blocks = (uint8_t *)calloc(scene.ranks, machine.fleet.block_bytes);
+    for (uint32_t r = 0; r < scene.ranks; r++) {
+        Rank &rank = machine.rank[r];
+        rank.board = fleet_board(&machine.fleet, r);
+        rank.board.base = machine.blocks;
+        rank.arena = (uint8_t *)aligned_alloc(64, machine.fleet.arena_bytes);
+        rank.ahead = (uint8_t *)aligned_alloc(16, (kvg_vote_ahead_bytes(scene.entries) + 15) / 16 * 16);
+        memcpy(rank.arena, machine.fleet.arena[r], machine.fleet.arena_bytes);
+        memset(rank.ahead, 0x5a, kvg_vote_ahead_bytes(scene.entries)); // slots far outside: not to be looked at
+        rank.arrays = scene_arrays(&scene, rank.arena);
+        rank.arrays.ahead = rank.ahead;
+    }
+    kvg_vote_allow(&machine.fleet.control, 5000);
+}
+
+static void machine_close(Machine &machine)
+{
+    for (uint32_t r = 0; r < machine.fleet.scene.ranks; r++) free(machine.rank[r].arena), free(machine.rank[r].ahead);
+    free(machine.blocks);
+    fleet_close(&machine.fleet);
+}
+
+static Block block_of(Rank &rank, uint32_t r)
+{
+    const Quick quick = quick_of(rank.board, rank.arrays);
+    Block       block;
+
+    if (!quick_serves(rank.board, rank.arrays)) abort();
+    block.threads = quick_threads(quick);
+    block.body = [quick, r] {
+        if (r == 0) quick_kernel(quick, Tag<0>());
+        else if (r == 1) quick_kernel(quick, Tag<1>());
+        else if (r == 2) quick_kernel(quick, Tag<2>());
+        else quick_kernel(quick, Tag<3>());
+    };
+    return block;
+}
+
+static void run(Machine &machine, uint32_t ranks, uint64_t seed)
+{
+    std::vector<Block> blocks;
+    for (uint32_t r = 0; r < ranks; r++) blocks.push_back(block_of(machine.rank[r], r));
+    run_blocks(blocks, seed);
+}
+
+static void take_input(Rank &rank, const uint8_t *arena, const Scene &scene)
+{
+    const SceneParts at = scene_parts(&scene);
+    memcpy(rank.arena + offsetof(KvVoteWords, running), arena + offsetof(KvVoteWords, running), sizeof(KvVoteWords) - offsetof(KvVoteWords, running));
+    memcpy(rank.arena + at.accepted, arena + at.accepted, at.taken - at.accepted);
+}
+
+static void compare(Machine &machine, uint64_t step)
+{
+    const Scene &scene = machine.fleet.scene;
+
+    for (uint32_t r = 0; r < scene.ranks; r++) {
+        const uint64_t ahead = machine.rank[r].arrays.words->ahead;
+        machine.rank[r].arrays.words->ahead = 0; // the model forms nothing ahead
+        const uint8_t *seen = machine.rank[r].arena, *expected = machine.fleet.arena[r];
+        size_t         byte = 0;
+        while (byte < machine.fleet.arena_bytes && seen[byte] == expected[byte]) byte++;
+        EXPECT(byte == machine.fleet.arena_bytes, "%u ranks of %u entries, step %llu, rank %u: byte %zu is %u, not %u", scene.ranks, scene.entries,
+               (unsigned long long)step, r, byte, seen[byte], expected[byte]);
+        machine.rank[r].arrays.words->ahead = ahead;
+    }
+    EXPECT(memcmp(machine.blocks, machine.fleet.blocks, scene.ranks * machine.fleet.block_bytes) == 0, "%u ranks of %u entries, step %llu: records",
+           scene.ranks, scene.entries, (unsigned long long)step);
+}
+
+static void acknowledge(Machine &machine)
+{
+    for (uint32_t r = 0; r < machine.fleet.scene.ranks; r++) {
+        scene_acknowledge(machine.fleet.arena[r]);
+        scene_acknowledge(machine.rank[r].arena);
+    }
+}
+
+static void soak(const Scene &scene, uint64_t steps)
+{
+    uint64_t quick = 0, stopped = 0;
+    Machine  machine;
+
+    machine_open(machine, scene);
+    for (uint32_t r = 0; r < scene.ranks && scene.entries > 3; r++) { // there is room for one more
+        ((KvVoteWords *)machine.fleet.arena[r])->count = machine.rank[r].arrays.words->count = scene.entries - 1;
+    }
+    for (uint64_t step = 1; step <= steps; step++) {
+        fleet_post(&machine.fleet, step);
+        for (uint32_t r = 0; r < scene.ranks; r++) take_input(machine.rank[r], machine.fleet.arena[r], scene);
+        fleet_decide(&machine.fleet);
+        quick += machine.rank[0].arrays.words->ahead == step;
+        run(machine, scene.ranks, step * 977 + scene.seed);
+        compare(machine, step);
+        stopped += fleet_words(&machine.fleet, 0)->stop != 0;
+        acknowledge(machine);
+    }
+    EXPECT(quick > steps / 3, "only %llu of %llu steps were formed ahead", (unsigned long long)quick, (unsigned long long)steps);
+    EXPECT(scene.fault_every == 0 || stopped > 0, "no step was ever stopped");
+    machine_close(machine);
+}
+
+// A peer that is absent, after steps that were formed ahead: in doubt, by rank; then its record comes.
+static void absent(uint32_t ranks)
+{
+    const Scene scene = {ranks, ranks, 40, 4, 3, 2, 0, 0, 0, 0, 50};
+    Machine     machine;
+
+    machine_open(machine, scene);
+    for (uint64_t step = 1; step <= 3; step++) {
+        const uint32_t come = step < 3 ? ranks : ranks - 1;
+        for (uint32_t r = 0; r < ranks; r++) scene_step_input(&scene, r, step, machine.fleet.arena[r]);
+        for (uint32_t r = 0; r < ranks; r++) take_input(machine.rank[r], machine.fleet.arena[r], scene);
+        run(machine, come, step);
+        for (uint32_t r = 0; r < come; r++) {
+            KvVoteBoard  board = fleet_board(&machine.fleet, r);
+            KvVoteArrays arrays = scene_arrays(&scene, machine.fleet.arena[r]);
+            if (kvg_vote_post_ref(&board, &arrays) != KVG_OK) abort();
+        }
+        for (uint32_t r = 0; r < come; r++) {
+            KvVoteBoard  board = fleet_board(&machine.fleet, r);
+            KvVoteArrays arrays = scene_arrays(&scene, machine.fleet.arena[r]);
+            if (kvg_vote_decide_ref(&board, &arrays) != KVG_OK) abort();
+        }
+        compare(machine, step);
+        if (machine.rank[0].arrays.words->stop == KVG_VOTE_STOP_REPLAY) acknowledge(machine);
+    }
+    KvVoteWord word = kvg_vote_word(*machine.rank[0].arrays.outcome, 3);
+    EXPECT(word.kind == KVG_VOTE_WORD_INDOUBT && word.missing == ranks - 1 && word.step == 3, "kind %d, missing %u", word.kind, word.missing);
+    kvg_vote_stop(&machine.fleet.control, 1);
+    machine.rank[0].arrays.words->stop = 0;
+    run(machine, 1, 9);
+    EXPECT(kvg_vote_word(*machine.rank[0].arrays.outcome, 3).kind == KVG_VOTE_WORD_STOPPED, "the stop word did not end a wait");
+    machine_close(machine);
+}
+
+int main()
+{
+    //                      ranks tp entries slots columns rows faults one_epoch last unready seed
+    const Scene scenes[] = {{1, 1, 1, 2, 0, 1, 9, 0, 0, 0, 1},       {2, 2, 64, 4, 5, 8, 9, 0, 0, 0, 2}, {2, 2, 256, 8, 0, 4, 9, 0, 13, 0, 3},
+                            {3, 3, 33, 4, 3, 70000, 6, 0, 0, 0, 4},  {4, 4, 97, 4, 0, 3, 5, 0, 7, 0, 5}, {2, 2, 31, 4, 0, 8, 0, 0, 0, 0, 6}};
+
+    for (const Scene &scene : scenes) soak(scene, scene.entries > 200 ? 60 : 150);
+    absent(2);
+    absent(3);
+    printf(failures == 0 ? "ok\n" : "%d failures\n", failures);
+    return failures != 0;
+}
