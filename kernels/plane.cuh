@@ -88,10 +88,60 @@ KVG_DEV uint32_t kvg_dev_floor_bits(float value)
 #endif
 }
 
+/* A float in [0, 127.25] to the nearest integer, halves up, in byte 2; what stands in the other bytes is open. 128.5 is added and rounded toward
+ * zero: the sum has 7 bits of integer and 16 of fraction below its leading one. */
+KVG_DEV uint32_t kvg_dev_round_bits(float value)
+{
+#ifdef __CUDA_ARCH__
+    return __float_as_uint(__fadd_rz(value, 128.5f));
+#else
+    return (uint32_t)((double)value + 0.5) << 16;
+#endif
+}
+
 /* An integer below 2^23 to float, exactly. */
 KVG_DEV float kvg_dev_from_int(uint32_t value)
 {
     return KVG_SUB(kvg_dev_float(0x4b000000u | value), 8388608.0f);
+}
+
+/* What is out of the way of the rest: called, so that its instructions and registers stand apart. */
+#ifdef __CUDACC__
+#define KVG_DEV_COLD static __host__ __device__ __noinline__
+#else
+#define KVG_DEV_COLD static
+#endif
+
+/* 1/d of a normal d whose reciprocal is normal: what __frcp_rn does for those, without asking. */
+KVG_DEV float kvg_dev_reciprocal(float d)
+{
+#ifdef __CUDA_ARCH__
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(d));
+    return __fmaf_rn(near, __fmaf_rn(near, -d, 1.0f), near);
+#else
+    return 1.0f / d;
+#endif
+}
+
+/* 1/d, or 0 where that is not finite. */
+template <int> KVG_DEV_COLD float kvg_dev_inverse_tiny(float d)
+{
+    if ((kvg_dev_bits(d) & 0x7fffffffu) <= 0x00200000u) return 0.0f;
+#ifdef __CUDA_ARCH__
+    return __frcp_rn(d);
+#else
+    return 1.0f / d;
+#endif
+}
+
+template <int> KVG_DEV_COLD float kvg_dev_divide_tiny(float value, float divisor)
+{
+#ifdef __CUDA_ARCH__
+    return __fdiv_rn(value, divisor);
+#else
+    return value / divisor;
+#endif
 }
 
 /* value/divisor for 127 and 31, whose reciprocals this rounds to the same bits as a division for every normal value that is not tiny (all
@@ -102,22 +152,14 @@ KVG_DEV float kvg_dev_divide(float value, float divisor, float reciprocal)
         float quotient = KVG_MUL(value, reciprocal);
         return KVG_FMA(KVG_FMA(-divisor, quotient, value), reciprocal, quotient);
     }
-#ifdef __CUDA_ARCH__
-    return __fdiv_rn(value, divisor);
-#else
-    return value / divisor;
-#endif
+    return kvg_dev_divide_tiny<0>(value, divisor);
 }
 
-/* 1/d, or 0 where that is not finite. */
+/* 1/d, or 0 where that is not finite; d is no larger than f16's largest. */
 KVG_DEV float kvg_dev_inverse(float d)
 {
-    if ((kvg_dev_bits(d) & 0x7fffffffu) <= 0x00200000u) return 0.0f;
-#ifdef __CUDA_ARCH__
-    return __frcp_rn(d);
-#else
-    return 1.0f / d;
-#endif
+    if ((kvg_dev_bits(d) & 0x7fffffffu) >= 0x10000000u) return kvg_dev_reciprocal(d);
+    return kvg_dev_inverse_tiny<0>(d);
 }
 
 /* ---- elements */
@@ -246,26 +288,39 @@ template <int FORMAT> KVG_DEV float kvg_dev_clean(float value, KvLaneCounts &cou
 /* ---- measuring: smallest and largest of some elements, and whether one must be cleaned */
 
 typedef struct KvSpan {
-    float    low, high;
+    float    low, high; /* where only magnitudes matter (all formats but q5_1 and q4_0): 0 and the largest magnitude */
     uint32_t bad;
 } KvSpan;
 
+/* NaN where one is. */
 KVG_DEV float kvg_dev_min(float a, float b)
 {
 #ifdef __CUDA_ARCH__
-    return fminf(a, b);
+    float least;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
+    return least;
 #else
-    return b < a || a != a ? b : a;
+    return a != a || b != b ? kvg_dev_float(0x7fffffffu) : b < a ? b : a;
 #endif
 }
 
 KVG_DEV float kvg_dev_max(float a, float b)
 {
 #ifdef __CUDA_ARCH__
-    return fmaxf(a, b);
+    float most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+    return most;
 #else
-    return b > a || a != a ? b : a;
+    return a != a || b != b ? kvg_dev_float(0x7fffffffu) : b > a ? b : a;
 #endif
+}
+
+KVG_DEV float kvg_dev_magnitude(float a)
+{
+#ifdef __CUDA_ARCH__
+    return fabsf(a);
+#endif
+    return kvg_dev_float(kvg_dev_bits(a) & 0x7fffffffu);
 }
 
 KVG_DEV KvSpan kvg_span_join(KvSpan a, KvSpan b)
@@ -274,20 +329,30 @@ KVG_DEV KvSpan kvg_span_join(KvSpan a, KvSpan b)
     return whole;
 }
 
-/** N elements. NaN and infinities show as a sum of zeros that is none; what is beyond F, in low and high. */
+template <int FORMAT> KVG_DEV constexpr bool kvg_has_sign()
+{
+    return FORMAT == KVG_Q5_1 || FORMAT == KVG_Q4_0;
+}
+
+/** Ends are NaN, infinite or beyond F where an element is. */
+template <int FORMAT> KVG_DEV uint32_t kvg_span_is_bad(float low, float high)
+{
+    const float limit = kvg_dev_float(kvg_dev_limit<FORMAT>());
+    return !(high <= limit && low >= -limit);
+}
+
+/** N elements. */
 template <int FORMAT, int N> KVG_DEV KvSpan kvg_span_of(const float (&x)[N])
 {
     KvSpan span = {x[0], x[0], 0};
-    float  zero = KVG_MUL(x[0], 0.0f);
 
+    if (!kvg_has_sign<FORMAT>()) span.low = 0.0f, span.high = kvg_dev_magnitude(x[0]);
 #pragma unroll
     for (int i = 1; i < N; i++) {
-        span.low = kvg_dev_min(span.low, x[i]);
-        span.high = kvg_dev_max(span.high, x[i]);
-        zero = KVG_FMA(x[i], 0.0f, zero);
+        if (kvg_has_sign<FORMAT>()) span.low = kvg_dev_min(span.low, x[i]);
+        span.high = kvg_dev_max(span.high, kvg_has_sign<FORMAT>() ? x[i] : kvg_dev_magnitude(x[i]));
     }
-    const float limit = kvg_dev_float(kvg_dev_limit<FORMAT>());
-    span.bad = !(zero == 0.0f) || span.high > limit || span.low < -limit;
+    span.bad = kvg_span_is_bad<FORMAT>(span.low, span.high);
     return span;
 }
 
@@ -329,7 +394,7 @@ template <int FORMAT> KVG_DEV KvScale kvg_scale_of(KvSpan span, float first)
     KvScale scale = {0.0f, 0.0f, 0.0f};
 
     if (FORMAT == KVG_Q8_0) {
-        scale.d = kvg_dev_divide(KVG_ADD(kvg_dev_max(span.high, -span.low), 0.0f), 127.0f, 1.0f / 127.0f); /* never -0 */
+        scale.d = kvg_dev_divide(span.high, 127.0f, 1.0f / 127.0f); /* a magnitude: never -0 */
     } else if (FORMAT == KVG_Q5_1) {
         scale.m = span.low == 0.0f ? first : span.low;
         scale.d = kvg_dev_divide(KVG_SUB(KVG_ADD(span.high, 0.0f), scale.m), 31.0f, 1.0f / 31.0f); /* the largest is never -0 */
@@ -342,24 +407,27 @@ template <int FORMAT> KVG_DEV KvScale kvg_scale_of(KvSpan span, float first)
     return scale;
 }
 
-/** The code of one clean element in the low bits (what stands above them is open): q8_0 its magnitude, the others the stored code. */
+/** The code of one clean element in byte kvg_code_byte (what stands beside it is open): q8_0 its magnitude, the others the stored code. */
 template <int FORMAT> KVG_DEV uint32_t kvg_code_of(float x, const KvScale &scale)
 {
-    if (FORMAT == KVG_Q8_0) { /* half away from zero: the addend is the largest float below one half, then truncation */
-        float magnitude = KVG_MUL(kvg_dev_float(kvg_dev_bits(x) & 0x7fffffffu), scale.inverse);
-        return kvg_dev_floor_bits(KVG_ADD(magnitude, kvg_dev_float(0x3effffffu)));
-    }
+    if (FORMAT == KVG_Q8_0) return kvg_dev_round_bits(kvg_dev_magnitude(KVG_MUL(x, scale.inverse))); /* half away from zero */
     if (FORMAT == KVG_Q5_1) return kvg_dev_floor_bits(KVG_ADD(KVG_MUL(KVG_SUB(x, scale.m), scale.inverse), 0.5f));
     return kvg_dev_floor_bits(kvg_dev_min(KVG_ADD(KVG_MUL(x, scale.inverse), 8.5f), 15.0f));
 }
 
-/* The low bytes of four words as one word. */
-KVG_DEV uint32_t kvg_dev_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+template <int FORMAT> KVG_DEV constexpr int kvg_code_byte()
+{
+    return FORMAT == KVG_Q8_0 ? 2 : 0;
+}
+
+/* Byte AT of four words as one word. */
+template <int AT> KVG_DEV uint32_t kvg_dev_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
 #ifdef __CUDA_ARCH__
-    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+    const uint32_t two = AT | (AT + 4) << 4;
+    return __byte_perm(__byte_perm(a, b, two), __byte_perm(c, d, two), 0x5410);
 #else
-    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | (d & 255) << 24;
+    return (a >> 8 * AT & 255) | (b >> 8 * AT & 255) << 8 | (c >> 8 * AT & 255) << 16 | (d >> 8 * AT & 255) << 24;
 #endif
 }
 
@@ -373,8 +441,14 @@ KVG_DEV uint32_t kvg_dev_signs(float a, float b, float c, float d)
     asm("prmt.b32 %0, %1, %2, 0x00fb;" : "=r"(cd) : "r"(wc), "r"(wd));
     return __byte_perm(ab, cd, 0x5410);
 #else
-    return kvg_dev_bytes(0u - (wa >> 31), 0u - (wb >> 31), 0u - (wc >> 31), 0u - (wd >> 31));
+    return kvg_dev_bytes<0>(0u - (wa >> 31), 0u - (wb >> 31), 0u - (wc >> 31), 0u - (wd >> 31));
 #endif
+}
+
+/* Four magnitudes of at most 127, negated where `signs` has 0xff: 128 - n, which carries into no other byte, and then its top bit. */
+KVG_DEV uint32_t kvg_dev_negate(uint32_t magnitudes, uint32_t signs)
+{
+    return ((magnitudes ^ (signs & 0x7f7f7f7fu)) + (signs & 0x01010101u)) ^ (signs & 0x80808080u);
 }
 
 /** Eight codes as two words of bytes, in order; q8_0 with their signs. */
@@ -384,27 +458,112 @@ template <int FORMAT> KVG_DEV void kvg_codes_of(const float (&x)[8], const KvSca
 
 #pragma unroll
     for (int i = 0; i < 8; i++) c[i] = kvg_code_of<FORMAT>(x[i], scale);
-    low = kvg_dev_bytes(c[0], c[1], c[2], c[3]);
-    high = kvg_dev_bytes(c[4], c[5], c[6], c[7]);
-    if (FORMAT == KVG_Q8_0) { /* -n = ~n + 1 in each byte; n is at most 127, so only a zero would carry, and its top bit is kept apart */
-        uint32_t s = kvg_dev_signs(x[0], x[1], x[2], x[3]), n = low ^ s;
-        low = ((n & 0x7f7f7f7fu) + (s & 0x01010101u)) ^ (n & 0x80808080u);
-        s = kvg_dev_signs(x[4], x[5], x[6], x[7]);
-        n = high ^ s;
-        high = ((n & 0x7f7f7f7fu) + (s & 0x01010101u)) ^ (n & 0x80808080u);
+    low = kvg_dev_bytes<kvg_code_byte<FORMAT>()>(c[0], c[1], c[2], c[3]);
+    high = kvg_dev_bytes<kvg_code_byte<FORMAT>()>(c[4], c[5], c[6], c[7]);
+    if (FORMAT == KVG_Q8_0) {
+        low = kvg_dev_negate(low, kvg_dev_signs(x[0], x[1], x[2], x[3]));
+        high = kvg_dev_negate(high, kvg_dev_signs(x[4], x[5], x[6], x[7]));
     }
 }
 
-/* Bit 4 of each of four bytes, gathered in order. */
+/* Bit 4 of each of four bytes, gathered in order in the top four bits: each of the multiplier's bits brings one there and none meet. */
 KVG_DEV uint32_t kvg_dev_fifth_bits(uint32_t codes)
 {
-    return ((codes >> 4 & 0x01010101u) * 0x10204080u) >> 28;
+    return (codes & 0x10101010u) * 0x01020408u;
+}
+
+/* The top four bits of `next`, then `bits`, upwards. */
+KVG_DEV uint32_t kvg_dev_push_bits(uint32_t bits, uint32_t next)
+{
+#ifdef __CUDA_ARCH__
+    return __funnelshift_l(next, bits, 4);
+#else
+    return bits << 4 | next >> 28;
+#endif
+}
+
+/* Two words' low halves of bytes as one word: the first's below. */
+KVG_DEV uint32_t kvg_dev_nibbles(uint32_t below, uint32_t above)
+{
+    return (below & 0x0f0f0f0fu) | (above << 4 & 0xf0f0f0f0u);
+}
+
+/** A block's words as they are stored. Two bytes of scale stand before them but for q5_1, whose words are all of it. */
+template <int FORMAT> KVG_DEV constexpr int kvg_block_words()
+{
+    return FORMAT == KVG_Q8_0 ? 8 : FORMAT == KVG_Q5_1 ? 6 : 4;
+}
+
+/** From eight words of codes in order. */
+template <int FORMAT> KVG_DEV void kvg_block_of(const KvScale &scale, const uint32_t (&codes)[8], uint32_t (&words)[kvg_block_words<FORMAT>()])
+{
+    if constexpr (FORMAT == KVG_Q8_0) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) words[i] = codes[i];
+    } else {
+        const int skip = FORMAT == KVG_Q5_1 ? 2 : 0;
+
+        if constexpr (FORMAT == KVG_Q5_1) {
+            uint32_t bits = 0;
+#pragma unroll
+            for (int i = 7; i >= 0; i--) bits = kvg_dev_push_bits(bits, kvg_dev_fifth_bits(codes[i]));
+            words[0] = kvg_dev_f16x2(scale.d, scale.m);
+            words[1] = bits;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) words[skip + i] = kvg_dev_nibbles(codes[i], codes[i + 4]);
+    }
 }
 
 KVG_DEV void kvg_put_u16s(uint8_t *target, uint32_t word) /* two bytes aligned */
 {
     ((uint16_t *)(void *)target)[0] = (uint16_t)word;
     ((uint16_t *)(void *)target)[1] = (uint16_t)(word >> 16);
+}
+
+KVG_DEV void kvg_dev_put_pair(uint8_t *target, uint32_t first, uint32_t second) /* eight bytes aligned */
+{
+#ifdef __CUDA_ARCH__
+    *(uint2 *)(void *)target = make_uint2(first, second);
+#else
+    memcpy(target, &first, 4);
+    memcpy(target + 4, &second, 4);
+#endif
+}
+
+/** Words of q8_0 or q4_0 and the scale before them, at a two-byte aligned address, in stores of four bytes: the codes, or the scale and all codes
+ * but the last two, begin at a multiple of four. */
+template <int N> KVG_DEV void kvg_put_scaled(uint8_t *block, uint32_t d, const uint32_t (&words)[N])
+{
+    const bool early = ((uintptr_t)block & 2) == 0;
+    uint8_t   *at = early ? block : block + 2;
+    uint32_t   before = d << 16;
+
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+#ifdef __CUDA_ARCH__
+        uint32_t word = __byte_perm(before, words[i], early ? 0x5432 : 0x7654);
+#else
+        uint32_t word = early ? before >> 16 | words[i] << 16 : words[i];
+#endif
+        memcpy(__builtin_assume_aligned(at + 4 * i, 4), &word, 4);
+        before = words[i];
+    }
+    *(uint16_t *)(void *)(early ? block + 4 * N : block) = (uint16_t)(early ? before >> 16 : d);
+}
+
+/** ALIGN: 2, or 8 where the block's address is a multiple of that. */
+template <int FORMAT, int ALIGN> KVG_DEV void kvg_put_block(uint8_t *block, const KvScale &scale, const uint32_t (&words)[kvg_block_words<FORMAT>()])
+{
+    if constexpr (FORMAT != KVG_Q5_1) {
+        kvg_put_scaled(block, kvg_dev_f16(scale.d), words);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 6; i += 2) {
+            if (ALIGN >= 8) kvg_dev_put_pair(block + 4 * i, words[i], words[i + 1]);
+            else kvg_put_u16s(block + 4 * i, words[i]), kvg_put_u16s(block + 4 * i + 4, words[i + 1]);
+        }
+    }
 }
 
 /* ---- a thread a block */
@@ -425,7 +584,7 @@ KVG_DEV float kvg_first_of(const float (&x)[32], float value)
 template <int FORMAT> KVG_DEV void kvg_encode_block(float (&x)[32], uint8_t *block, KvLaneCounts &counts)
 {
     KvSpan   span = kvg_span_of<FORMAT, 32>(x);
-    uint32_t words[8];
+    uint32_t codes[8], words[kvg_block_words<FORMAT>()];
 
     if (span.bad) span = kvg_span_clean<FORMAT, 32>(x, counts);
     KvScale scale = kvg_scale_of<FORMAT>(span, kvg_scale_is_open<FORMAT>(span) ? kvg_first_of(x, span.high == -span.low ? span.high : 0.0f) : 0.0f);
@@ -434,27 +593,10 @@ template <int FORMAT> KVG_DEV void kvg_encode_block(float (&x)[32], uint8_t *blo
         float eight[8];
 #pragma unroll
         for (int i = 0; i < 8; i++) eight[i] = x[8 * part + i];
-        kvg_codes_of<FORMAT>(eight, scale, words[2 * part], words[2 * part + 1]);
+        kvg_codes_of<FORMAT>(eight, scale, codes[2 * part], codes[2 * part + 1]);
     }
-    ((uint16_t *)(void *)block)[0] = (uint16_t)kvg_dev_f16(scale.d);
-    if (FORMAT == KVG_Q8_0) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) kvg_put_u16s(block + 2 + 4 * i, words[i]);
-        return;
-    }
-    uint8_t *nibbles = block + 2;
-    if (FORMAT == KVG_Q5_1) {
-        uint32_t bits = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) bits |= kvg_dev_fifth_bits(words[i]) << (4 * i);
-        ((uint16_t *)(void *)block)[1] = (uint16_t)kvg_dev_f16(scale.m);
-        kvg_put_u16s(block + 4, bits);
-        nibbles = block + 8;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        kvg_put_u16s(nibbles + 4 * i, (words[i] & 0x0f0f0f0fu) | (words[i + 4] & 0x0f0f0f0fu) << 4);
-    }
+    kvg_block_of<FORMAT>(scale, codes, words);
+    kvg_put_block<FORMAT, 2>(block, scale, words);
 }
 
 /* ---- decoding: 8 neighbouring elements of a block, or of a plain row; `part` 0..3 says which of a block's */
@@ -470,31 +612,57 @@ KVG_DEV uint32_t kvg_dev_spread_bits(uint32_t bits)
     return ((bits & 15) * 0x00204081u & 0x01010101u) << 4;
 }
 
-template <int FORMAT> KVG_DEV void kvg_decode_eight(const uint8_t *block, int part, float (&x)[8])
+/* 2^23 and byte `at` of a word. */
+KVG_DEV float kvg_dev_from_byte(uint32_t word, int at)
 {
-    float    d = kvg_dev_from_f16(((const uint16_t *)(const void *)block)[0]);
-    uint32_t low, high;
+#ifdef __CUDA_ARCH__
+    return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 | at));
+#else
+    return kvg_dev_float(0x4b000000u | (word >> 8 * at & 255));
+#endif
+}
+
+/* Eight bytes at an address that is a multiple of ALIGN: 2, or 8. */
+template <int ALIGN> KVG_DEV void kvg_dev_get_pair(const uint8_t *source, uint32_t &first, uint32_t &second)
+{
+#ifdef __CUDA_ARCH__
+    if (ALIGN >= 8) {
+        const uint2 pair = *(const uint2 *)(const void *)source;
+        first = pair.x, second = pair.y;
+        return;
+    }
+#endif
+    first = kvg_get_u16s(source);
+    second = kvg_get_u16s(source + 4);
+}
+
+/** ALIGN: of the block's address, 2 or 8 (q5_1 alone can have more than 2 throughout a row). */
+template <int FORMAT, int ALIGN = 2> KVG_DEV void kvg_decode_eight(const uint8_t *block, int part, float (&x)[8])
+{
+    uint32_t scales = ((const uint16_t *)(const void *)block)[0], low, high;
 
     if (FORMAT == KVG_Q8_0) {
-        low = kvg_get_u16s(block + 2 + 8 * part) ^ 0x80808080u;
-        high = kvg_get_u16s(block + 6 + 8 * part) ^ 0x80808080u;
+        kvg_dev_get_pair<2>(block + 2 + 8 * part, low, high);
+        low ^= 0x80808080u;
+        high ^= 0x80808080u;
     } else {
-        const uint8_t *nibbles = block + (FORMAT == KVG_Q5_1 ? 8 : 2) + 8 * (part & 1);
-        int            shift = part < 2 ? 0 : 4;
-        low = kvg_get_u16s(nibbles) >> shift & 0x0f0f0f0fu;
-        high = kvg_get_u16s(nibbles + 4) >> shift & 0x0f0f0f0fu;
+        const int shift = part < 2 ? 0 : 4;
+        kvg_dev_get_pair<FORMAT == KVG_Q5_1 ? ALIGN : 2>(block + (FORMAT == KVG_Q5_1 ? 8 : 2) + 8 * (part & 1), low, high);
+        low = low >> shift & 0x0f0f0f0fu;
+        high = high >> shift & 0x0f0f0f0fu;
     }
     if (FORMAT == KVG_Q5_1) {
-        uint32_t bits = block[4 + part];
+        uint32_t bits;
+        kvg_dev_get_pair<ALIGN>(block, scales, bits);
+        bits >>= 8 * part;
         low |= kvg_dev_spread_bits(bits);
         high |= kvg_dev_spread_bits(bits >> 4);
     }
     const float bias = FORMAT == KVG_Q8_0 ? 8388736.0f : FORMAT == KVG_Q4_0 ? 8388616.0f : 8388608.0f; /* 2^23 + 128, 8, 0 */
-    const float m = FORMAT == KVG_Q5_1 ? kvg_dev_from_f16(((const uint16_t *)(const void *)block)[1]) : 0.0f;
+    const float d = kvg_dev_from_f16(scales & 0xffff), m = FORMAT == KVG_Q5_1 ? kvg_dev_from_f16(scales >> 16) : 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        uint32_t code = (i < 4 ? low : high) >> (8 * (i & 3)) & 255;
-        x[i] = KVG_MUL(d, KVG_SUB(kvg_dev_float(0x4b000000u | code), bias));
+        x[i] = KVG_MUL(d, KVG_SUB(kvg_dev_from_byte(i < 4 ? low : high, i & 3), bias));
         if (FORMAT == KVG_Q5_1) x[i] = KVG_ADD(x[i], m);
     }
 }
@@ -551,33 +719,55 @@ __device__ __forceinline__ float kvg_quad_first(const float (&x)[8], float value
     return found;
 }
 
-/** Encodes the quad's 32 elements into `block` (two-byte aligned; shared memory by preference). span: kvg_span_of this lane's eight. */
+/* q8_0: a lane has eight bytes of codes and stores eight, two bytes later where the codes do not begin at a multiple of four. */
+__device__ __forceinline__ void kvg_quad_put_bytes(uint8_t *block, uint32_t d, uint32_t low, uint32_t high)
+{
+    const uint32_t part = threadIdx.x & 3, neighbour = __shfl_up_sync(0xffffffffu, high, 1);
+    const bool     early = ((uintptr_t)block & 2) == 0;
+    const uint32_t select = early ? 0x5432 : 0x7654;
+    uint32_t      *at = (uint32_t *)(void *)(block + 8 * part + (early ? 0 : 2));
+
+    if (block == nullptr) return;
+    at[0] = __byte_perm(part == 0 ? d << 16 : neighbour, low, select);
+    at[1] = __byte_perm(low, high, select);
+    if (part == (early ? 3u : 0u)) *(uint16_t *)(void *)(early ? block + 32 : block) = (uint16_t)(early ? high >> 16 : d);
+}
+
+/* The others: lanes 0 and 2 (1 and 3) hold the two halves of the same nibble bytes: one word goes each way, and each stores four bytes. */
+__device__ __forceinline__ void kvg_quad_put_nibbles(uint8_t *block, uint32_t offset, uint32_t low, uint32_t high)
+{
+    const uint32_t part = threadIdx.x & 3, other = __shfl_xor_sync(0xffffffffu, part & 2 ? low : high, 2);
+    const uint32_t word = part & 2 ? kvg_dev_nibbles(other, high) : kvg_dev_nibbles(low, other);
+    uint8_t       *at = block + offset + 8 * (part & 1) + 2 * (part & 2);
+
+    if (block == nullptr) return;
+    if (((uintptr_t)at & 2) == 0) *(uint32_t *)(void *)at = word;
+    else kvg_put_u16s(at, word);
+}
+
+/** Encodes the quad's 32 elements into `block` (two-byte aligned; NULL: takes part in the shuffles and stores nothing). span: kvg_span_of this
+ * lane's eight. */
 template <int FORMAT> __device__ __forceinline__ void kvg_quad_encode(float (&x)[8], KvSpan span, uint8_t *block, KvLaneCounts &counts)
 {
     const uint32_t quad = 0xfu << (threadIdx.x & 28), part = threadIdx.x & 3;
     uint32_t       low, high;
 
-    if (span.bad) span = kvg_span_clean<FORMAT, 8>(x, counts); /* each lane for itself: cleaning is one element's matter */
+    if (__builtin_expect(span.bad, 0)) span = kvg_span_clean<FORMAT, 8>(x, counts); /* each lane for itself: cleaning is one element's matter */
     span = kvg_quad_join(span, 0xffffffffu);
     float first = 0.0f;
     if (kvg_scale_is_open<FORMAT>(span)) first = kvg_quad_first(x, span.high == -span.low ? span.high : 0.0f, quad);
     KvScale scale = kvg_scale_of<FORMAT>(span, first);
     kvg_codes_of<FORMAT>(x, scale, low, high);
-    if (part == 0) ((uint16_t *)(void *)block)[0] = (uint16_t)kvg_dev_f16(scale.d);
     if (FORMAT == KVG_Q8_0) {
-        kvg_put_u16s(block + 2 + 8 * part, low);
-        kvg_put_u16s(block + 6 + 8 * part, high);
-        return;
+        kvg_quad_put_bytes(block, kvg_dev_f16(scale.d), low, high);
+    } else if (FORMAT == KVG_Q5_1) {
+        if (part < 2 && block != nullptr) ((uint16_t *)(void *)block)[part] = (uint16_t)kvg_dev_f16(part == 0 ? scale.d : scale.m);
+        if (block != nullptr) block[4 + part] = (uint8_t)kvg_dev_push_bits(kvg_dev_push_bits(0, kvg_dev_fifth_bits(high)), kvg_dev_fifth_bits(low));
+        kvg_quad_put_nibbles(block, 8, low, high);
+    } else {
+        if (part == 0 && block != nullptr) ((uint16_t *)(void *)block)[0] = (uint16_t)kvg_dev_f16(scale.d);
+        kvg_quad_put_nibbles(block, 2, low, high);
     }
-    uint8_t *nibbles = block + (FORMAT == KVG_Q5_1 ? 8 : 2) + 8 * (part & 1) + 2 * (part & 2);
-    if (FORMAT == KVG_Q5_1) {
-        if (part == 1) ((uint16_t *)(void *)block)[1] = (uint16_t)kvg_dev_f16(scale.m);
-        block[4 + part] = (uint8_t)(kvg_dev_fifth_bits(low) | kvg_dev_fifth_bits(high) << 4);
-    }
-    /* lanes 0 and 2 (1 and 3) hold the two halves of the same nibble bytes: one word goes each way, and each stores four bytes */
-    uint32_t other = __shfl_xor_sync(0xffffffffu, part & 2 ? low : high, 2);
-    uint32_t below = part & 2 ? other : low, above = part & 2 ? high : other;
-    kvg_put_u16s(nibbles, (below & 0x0f0f0f0fu) | (above & 0x0f0f0f0fu) << 4);
 }
 
 /** Adds a warp's counts; all 32 lanes call it. */

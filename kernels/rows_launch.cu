@@ -1,13 +1,29 @@
-/* Rows, launches: how a batch is cut into tiles. A tile of the encoder takes as many heads as make 2 KiB of a row, so that reads are long, and
- * 16 KiB in all; the decoder's tiles are one head of up to 64 rows. Host code alone. */
+/* Rows, launches: a batch as its kernels want it, and how it is cut into tiles. Host code alone.
+ *
+ * A tile is some heads of consecutive rows: as many heads as make 2 KiB of a row, so that what is read or written in the elements' order is long,
+ * and as many rows as make 16 KiB. Where a row's heads do not lie side by side, a tile has one head. */
 #include "kernels/rows_launch.h"
+
+#include <stdlib.h>
 
 #include "kernels/cuda_internal.h"
 
 namespace {
 
-enum { STAGE_BYTES = 16384, TILE_READ = 16384, ROW_READ = 2048 };
-enum { BLOCKS_ENOUGH = 1024 }; /* fill a GPU */
+/* Trial: taken out again when measured. */
+uint64_t knob(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text != nullptr ? strtoull(text, nullptr, 10) : otherwise;
+}
+#define ROW_BYTES knob("KVG_ROW_BYTES", 2048)
+#define TILE_BYTES_NOW knob("KVG_TILE_BYTES", TILE_BYTES)
+#define TILES_ENOUGH knob("KVG_TILES_ENOUGH", 1024)
+
+uint32_t element_bytes(uint32_t type)
+{
+    return type == KVG_F32 ? 4 : 2;
+}
 
 bool is_block(KvFormat format)
 {
@@ -15,19 +31,21 @@ bool is_block(KvFormat format)
 }
 
 /* Everything that 8 plain elements are stored to or loaded from is a multiple of what they take. */
-bool plain_units_fit(const KvPlaneRef *ref)
+bool plain_units_fit(const KvPlane *plane)
 {
-    const KvPlane *plane = &ref->plane;
-    size_t         unit = plane->format == KVG_FP8 ? 8 : 16;
+    size_t unit = plane->format == KVG_FP8 ? 8 : 16;
 
     return plane->head_dim % 8 == 0 &&
            ((uintptr_t)plane->base | plane->chunk_bytes | plane->slot_bytes | plane->head_stride | plane->row_stride) % unit == 0;
 }
 
-bool elements_fit(const KvRowsIn *in)
+int32_t shift_of(uint32_t power) /* -1: it is none */
 {
-    int64_t bytes = in->type == KVG_F32 ? 4 : 2;
-    return (((intptr_t)in->data | in->token_stride * bytes | in->head_stride * bytes) & 15) == 0;
+    int32_t shift = 0;
+
+    if (power == 0 || (power & (power - 1)) != 0) return -1;
+    while (power >>= 1) shift++;
+    return shift;
 }
 
 uint32_t power_below(uint32_t value)
@@ -43,100 +61,159 @@ uint32_t power_above(uint32_t value)
     return power < value ? power * 2 : power;
 }
 
-uint32_t magic_of(uint32_t divisor)
+KvgStatus take_plane(const KvBatchPlane *from, RowsPlane *plane)
 {
-    return divisor > 1 ? (uint32_t)((0x100000000ull + divisor - 1) / divisor) : 0;
+    const KvPlaneRef *ref = &from->to;
+    const KvPlane    *to = &ref->plane;
+    const int64_t     bytes = element_bytes(from->in.type);
+    const bool        flat = ref->rows_per_chunk == 0;
+
+    if (from->in.type != KVG_F32 && from->in.type != KVG_F16 && from->in.type != KVG_BF16) {
+        return kvg_fail(KVG_EINVAL, "elements of type %s are none that rows are encoded from: f32, f16 or bf16 are", kvg_format_name(from->in.type));
+    }
+    if (!flat && (shift_of(ref->rows_per_chunk) < 0 || to->chunk_bytes > UINT32_MAX)) {
+        return kvg_fail(KVG_EINVAL, "chunks of %u rows and %llu bytes: rows are a power of two, bytes less than 4 GiB", ref->rows_per_chunk,
+                        (unsigned long long)to->chunk_bytes);
+    }
+    if (ref->ring_rows > UINT32_MAX) return kvg_fail(KVG_EINVAL, "a ring of %llu rows: less than 2^32", (unsigned long long)ref->ring_rows);
+    *plane = RowsPlane();
+    plane->elements = (const uint8_t *)from->in.data;
+    plane->token_bytes = from->in.token_stride * bytes;
+    plane->head_pitch = from->in.head_stride * bytes;
+    plane->base = to->base;
+    plane->table = ref->table;
+    plane->base_row = flat ? ref->base_row : nullptr;
+    plane->slot_bytes = to->slot_bytes;
+    plane->head_stride = to->head_stride;
+    plane->row_stride = to->row_stride;
+    plane->table_stride = ref->table_stride;
+    plane->chunk_bytes = (uint32_t)to->chunk_bytes;
+    plane->chunk_shift = flat ? -1 : shift_of(ref->rows_per_chunk);
+    plane->ring_rows = flat ? (uint32_t)ref->ring_rows : 0;
+    plane->format = (uint32_t)to->format;
+    plane->dim = to->head_dim;
+    plane->row_bytes = (uint32_t)to->head_bytes;
+    plane->units = is_block(to->format) || plain_units_fit(to) ? to->head_dim / 8 : 0;
+    return KVG_OK;
 }
 
-uint64_t tiles_of(const KvRowsBatch *batch, uint32_t rows) /* of a place, wherever its first row lies within a tile */
+bool is_aligned(const RowsPlane *plane)
 {
-    return rows == 1 ? batch->rows_max : (uint64_t)(batch->rows_max + rows - 2) / rows + 1;
+    return (((intptr_t)plane->elements | plane->token_bytes | plane->head_pitch) & 15) == 0;
 }
 
-/* The most heads that divide all of them and whose elements of one row make no more than ROW_READ bytes. */
-uint32_t group_of(const KvRowsBatch *batch, uint32_t head_read)
+/* The most heads that divide all of them, lie side by side, and whose elements of one row make no more than ROW_BYTES. */
+uint32_t group_of(const RowsLaunch *launch, uint32_t element)
 {
-    uint32_t group = batch->heads;
+    uint32_t group = launch->heads, dim = 0;
 
-    while (group > 1 && (batch->heads % group != 0 || (uint64_t)group * head_read > ROW_READ)) group--;
+    for (uint32_t p = 0; p < launch->planes; p++) {
+        const RowsPlane *plane = &launch->plane[p];
+        if (plane->dim > dim) dim = plane->dim;
+        if (plane->units == 0 || plane->head_pitch != (int64_t)plane->dim * element) return 1;
+    }
+    while (group > 1 && (launch->heads % group != 0 || (uint64_t)group * dim * element > ROW_BYTES)) group--;
     return group;
 }
 
-/* The encoder's: long reads, 16 KiB a tile, and lower tiles where there would be too few of them. */
-uint32_t encoder_rows(const KvRowsBatch *batch, RowsLaunch *launch, uint32_t rows)
+uint64_t tiles_of(uint32_t rows_max, uint32_t rows) /* of a place, wherever its first row lies within a tile */
 {
-    uint32_t dim = 0, element = batch->plane[0].in.type == KVG_F32 ? 4 : 2;
-    bool     whole = true;
+    return rows == 1 ? rows_max : ((uint64_t)rows_max + rows - 2) / rows + 1;
+}
 
-    for (uint32_t p = 0; p < batch->planes; p++) {
-        if (batch->plane[p].to.plane.head_dim > dim) dim = batch->plane[p].to.plane.head_dim;
-        whole = whole && launch->shape[p].units != 0;
+/* Powers of two: within a chunk, no higher than a ring or than the rows there are, a tile of elements, and lower where there would be too few. */
+uint32_t tile_rows_of(const RowsLaunch *launch, uint32_t element)
+{
+    uint32_t rows = launch->rows_max < TILE_ROWS_MAX ? power_above(launch->rows_max) : (uint32_t)TILE_ROWS_MAX, dim = 0;
+
+    for (uint32_t p = 0; p < launch->planes; p++) {
+        const RowsPlane *plane = &launch->plane[p];
+
+        if (plane->chunk_shift >= 0 && rows > 1u << plane->chunk_shift) rows = 1u << plane->chunk_shift;
+        if (plane->ring_rows != 0 && rows > plane->ring_rows) rows = power_below(plane->ring_rows);
+        if (plane->dim > dim) dim = plane->dim;
     }
-    if (whole) launch->group = group_of(batch, dim * element);
-    launch->groups = batch->heads / launch->group;
-    uint64_t row_read = (uint64_t)launch->group * dim * element, one_each = (uint64_t)THREADS * 8 * element;
-    while (rows > 1 && rows * row_read > TILE_READ) rows /= 2;
-    while (rows > 1 && rows * row_read > one_each && tiles_of(batch, rows) * launch->groups * batch->places * batch->planes < BLOCKS_ENOUGH) rows /= 2;
+    const uint64_t row = (uint64_t)launch->group * dim * element, one_each = (uint64_t)THREADS * 8 * element;
+    while (rows > 1 && rows * row > TILE_BYTES_NOW) rows /= 2;
+    while (rows > 1 && rows * row > one_each && tiles_of(launch->rows_max, rows) * launch->groups * launch->places * launch->planes < TILES_ENOUGH) rows /= 2;
     return rows;
+}
+
+void shape_plane(RowsLaunch *launch, uint32_t element, RowsPlane *plane)
+{
+    uint32_t rows = launch->tile_rows, group = launch->group;
+
+    plane->row_units = plane->units * group;
+    plane->unit_magic = kvg_rows_magic(plane->units);
+    plane->row_magic = kvg_rows_magic(plane->row_units);
+    plane->step = plane->row_units != 0 && THREADS % plane->row_units == 0 ? THREADS / plane->row_units : 0;
+    plane->solid = group == launch->heads && plane->token_bytes == (int64_t)plane->row_units * 8 * element;
+    /* 16 bytes more, lest lanes that write different heads' blocks meet in the same banks */
+    plane->stage_head = is_block((KvFormat)plane->format) ? (rows * plane->row_bytes + 15) / 16 * 16 + 16 : 0;
+    if (group * plane->stage_head > launch->stage) launch->stage = group * plane->stage_head;
 }
 
 } // namespace
 
-KvgStatus kvg_rows_check(const KvRowsBatch *batch)
+uint32_t kvg_rows_magic(uint32_t divisor)
+{
+    return divisor > 1 ? (uint32_t)((0x100000000ull + divisor - 1) / divisor) : 0;
+}
+
+KvgStatus kvg_rows_take(const KvRowsBatch *batch, RowsLaunch *launch)
 {
     if (batch->planes < 1 || batch->planes > 2 || batch->heads == 0 || batch->places > 65535) {
         return kvg_fail(KVG_EINVAL, "a launch over %u planes of %u heads and %u places: planes are 1 or 2, heads at least 1, places at most 65535",
                         batch->planes, batch->heads, batch->places);
     }
+    if (batch->planes == 2 && batch->plane[1].in.type != batch->plane[0].in.type) {
+        return kvg_fail(KVG_EINVAL, "elements of two types in one launch (%s and %s): give both planes in one", kvg_format_name(batch->plane[0].in.type),
+                        kvg_format_name(batch->plane[1].in.type));
+    }
+    *launch = RowsLaunch();
+    launch->slots = batch->slots;
+    launch->rows = batch->rows;
+    launch->first_row = batch->first_row;
+    launch->len_staged = batch->len_staged;
+    launch->first_token = batch->first_token;
+    launch->counts = batch->counts;
+    launch->token_pitch = batch->token_pitch;
+    launch->rows_max = batch->rows_max;
+    launch->planes = batch->planes;
+    launch->places = batch->places;
+    launch->heads = batch->heads;
+    launch->aligned = 1;
+    for (uint32_t p = 0; p < batch->planes; p++) {
+        KVG_TRY(take_plane(&batch->plane[p], &launch->plane[p]));
+        if (!is_aligned(&launch->plane[p])) launch->aligned = 0;
+    }
     return KVG_OK;
 }
 
-bool kvg_rows_aligned(const KvRowsBatch *batch)
+uint64_t kvg_rows_units(const RowsLaunch *launch)
 {
-    return elements_fit(&batch->plane[0].in) && (batch->planes < 2 || elements_fit(&batch->plane[1].in));
+    uint64_t most = 0;
+
+    for (uint32_t p = 0; p < launch->planes; p++) {
+        const RowsPlane *plane = &launch->plane[p];
+        uint64_t         units = (uint64_t)launch->rows_max * launch->heads * (plane->units != 0 ? plane->units : plane->dim);
+        if (units > most) most = units;
+    }
+    return most;
 }
 
-KvgStatus kvg_rows_shape(const KvRowsBatch *batch, bool encode, RowsLaunch *launch, dim3 *grid, uint32_t *threads)
+KvgStatus kvg_rows_cut(RowsLaunch *launch, uint32_t type, dim3 *grid)
 {
-    uint32_t rows = batch->rows_max < TILE_ROWS_MAX ? power_above(batch->rows_max) : (uint32_t)TILE_ROWS_MAX;
-    uint64_t units_most = 0;
+    const uint32_t element = element_bytes(type);
 
-    launch->batch = *batch;
-    launch->group = 1;
-    launch->groups = batch->heads;
-    for (uint32_t p = 0; p < batch->planes; p++) {
-        const KvPlaneRef *ref = &batch->plane[p].to;
-
-        if (ref->rows_per_chunk != 0 && rows > ref->rows_per_chunk) rows = ref->rows_per_chunk; /* 64, or 64/pool: powers of two */
-        if (encode && ref->ring_rows != 0 && rows > ref->ring_rows) rows = power_below((uint32_t)ref->ring_rows);
-        while (rows > 1 && rows * (uint32_t)ref->plane.head_bytes > STAGE_BYTES) rows /= 2;
-        launch->shape[p].units = is_block(ref->plane.format) || plain_units_fit(ref) ? ref->plane.head_dim / 8 : 0;
+    launch->group = group_of(launch, element);
+    launch->groups = launch->heads / launch->group;
+    launch->tile_rows = tile_rows_of(launch, element);
+    for (uint32_t p = 0; p < launch->planes; p++) shape_plane(launch, element, &launch->plane[p]);
+    uint64_t tiles = tiles_of(launch->rows_max, launch->tile_rows);
+    if (tiles > INT32_MAX || (uint64_t)launch->groups * launch->planes > 65535) {
+        return kvg_fail(KVG_EINVAL, "a launch over %u rows of %u heads: too many tiles", launch->rows_max, launch->heads);
     }
-    if (encode) rows = encoder_rows(batch, launch, rows);
-    for (uint32_t p = 0; p < batch->planes; p++) {
-        const KvPlane *plane = &batch->plane[p].to.plane;
-        PlaneShape    *shape = &launch->shape[p];
-        uint32_t       bytes = is_block(plane->format) ? rows * launch->group * (uint32_t)plane->head_bytes + 8 * 34 : 0;
-        uint64_t       units = (uint64_t)rows * launch->group * (shape->units != 0 ? shape->units : (plane->head_dim + 7) / 8);
-
-        shape->row_units = shape->units * launch->group;
-        shape->magic = magic_of(shape->units);
-        shape->row_magic = magic_of(shape->row_units);
-        if (bytes > launch->stage) launch->stage = bytes;
-        if (units > units_most) units_most = units;
-    }
-    if (launch->stage > SHARED_MOST || units_most > 65535) {
-        return kvg_fail(KVG_EINVAL, "rows of %u elements a head: a launch takes rows of up to 48 KiB", batch->plane[0].to.plane.head_dim);
-    }
-    launch->stage = (launch->stage + 15) / 16 * 16;
-    launch->tile_rows = rows;
-    *threads = units_most >= THREADS ? (uint32_t)THREADS : ((uint32_t)units_most + 31) / 32 * 32;
-    for (uint32_t p = 0; p < batch->planes; p++) {
-        PlaneShape *shape = &launch->shape[p];
-        shape->step = shape->row_units != 0 && *threads % shape->row_units == 0 ? *threads / shape->row_units : 0;
-    }
-    uint64_t tiles = tiles_of(batch, rows);
-    if (tiles * launch->groups > INT32_MAX) return kvg_fail(KVG_EINVAL, "a launch over %u rows of %u heads: too many tiles", batch->rows_max, batch->heads);
-    *grid = dim3((uint32_t)tiles * launch->groups, batch->places, batch->planes);
+    *grid = dim3((uint32_t)tiles, launch->places, launch->groups * launch->planes);
     return KVG_OK;
 }

@@ -1,7 +1,4 @@
-/* Rows, inside: tiles of a launch, elements in registers, and bytes between shared and device memory; what encoder and decoder share. Private.
- *
- * One block a tile: consecutive rows of some heads of one plane of one place, cut at multiples of the tile, so within a chunk.
- *   x  tile * groups + group of heads     y  place     z  plane */
+/* Rows, inside: where a place's rows and elements are, and the tiles of a launch; what encoders and decoders share. Private. */
 #ifndef KVG_ROWS_TILE_CUH
 #define KVG_ROWS_TILE_CUH
 
@@ -10,119 +7,125 @@
 
 namespace {
 
+struct Span { /* a place's rows */
+    int32_t  slot; /* -1: none */
+    uint32_t rows, first;
+    uint64_t token;
+};
+
+/* All that differs from step to step, loaded side by side: nothing here waits for anything but len_staged for its slot. */
+__device__ __forceinline__ Span span_of_place(const RowsLaunch &launch, uint32_t place)
+{
+    Span span;
+
+    span.slot = launch.slots != nullptr ? __ldg(launch.slots + place) : (int32_t)place;
+    span.rows = launch.rows != nullptr ? __ldg(launch.rows + place) : launch.rows_max;
+    span.first = launch.first_row != nullptr ? __ldg(launch.first_row + place) : 0;
+    span.token = launch.first_token != nullptr ? __ldg(launch.first_token + place) : (uint64_t)place * launch.token_pitch;
+    if (launch.first_row == nullptr && launch.len_staged != nullptr && span.slot >= 0) span.first = __ldg(launch.len_staged + span.slot) - span.rows;
+    return span;
+}
+
+/* The table's entry; flat: the absolute row at physical row 0. Only loaded: arithmetic on it would wait for it, and elements are still to be
+ * asked for. */
+__device__ __forceinline__ uint32_t chunk_or_base(const RowsPlane &plane, uint32_t slot, uint32_t row)
+{
+    if (plane.chunk_shift >= 0) return (uint32_t)__ldg(plane.table + (uint64_t)slot * plane.table_stride + (row >> plane.chunk_shift));
+    return plane.base_row != nullptr ? __ldg(plane.base_row + slot) : 0;
+}
+
+/* Where a run of rows is: it lies within a chunk, and is no higher than a ring. */
+struct Target {
+    uint8_t *first;   /* row 0 of the run, head 0 */
+    uint64_t stride;
+    uint32_t wrap_at; /* from this row of the run on, a ring's start; ~0: never */
+    uint64_t wrap;
+};
+
+__device__ __forceinline__ Target target_of(const RowsPlane &plane, uint32_t slot, uint32_t row, uint32_t entry)
+{
+    Target   target = {plane.base, plane.row_stride, ~0u, 0};
+    uint32_t at = row - entry;
+
+    if (plane.chunk_shift >= 0) {
+        at = row & ((1u << plane.chunk_shift) - 1);
+        target.first += (uint64_t)entry * plane.chunk_bytes;
+    } else {
+        target.first += (uint64_t)slot * plane.slot_bytes;
+        if (plane.ring_rows != 0) {
+            if (at >= plane.ring_rows) at %= plane.ring_rows;
+            target.wrap_at = plane.ring_rows - at;
+            target.wrap = plane.ring_rows * target.stride;
+        }
+    }
+    target.first += at * target.stride;
+    return target;
+}
+
+__device__ __forceinline__ uint8_t *target_row(const Target &target, uint32_t i)
+{
+    return target.first + i * target.stride - (i >= target.wrap_at ? target.wrap : 0);
+}
+
+/* ---- tiles: block x is the tile of its place, y the place, z plane * groups + group of heads */
+
 struct Tile {
-    uint32_t       rows;
+    uint32_t       rows;     /* 0: nothing to do */
+    uint32_t       slot, row;
     uint32_t       head;     /* the first */
     const uint8_t *elements; /* of the tile's first row and head */
-    size_t         pitch;    /* bytes from one row's elements to the next row's */
 };
 
-/* ---- elements */
+/* Consecutive rows, cut at multiples of the tile. */
+__device__ __forceinline__ Tile tile_of(const RowsLaunch &launch, const RowsPlane &plane, uint32_t head)
+{
+    const Span     span = span_of_place(launch, blockIdx.y);
+    const uint32_t from = (span.first & ~(launch.tile_rows - 1)) + blockIdx.x * launch.tile_rows;
+    const uint32_t end = min(span.first + span.rows, from + launch.tile_rows);
+    Tile           tile = {0, (uint32_t)span.slot, max(span.first, from), head, nullptr};
 
-template <int TYPE> struct Raw { /* eight elements as loaded */
-    uint4 words[TYPE == KVG_F32 ? 2 : 1];
+    if (span.slot >= 0 && span.rows != 0 && tile.row < end) tile.rows = end - tile.row;
+    tile.elements = plane.elements + (int64_t)(span.token + (tile.row - span.first)) * plane.token_bytes + head * plane.head_pitch;
+    return tile;
+}
+
+struct Place { /* of a unit of 8 elements in its tile */
+    uint32_t row, head, within;
 };
 
-template <int TYPE> __device__ __forceinline__ Raw<TYPE> load_eight(const uint8_t *at)
+__device__ __forceinline__ Place place_of(const RowsPlane &plane, uint32_t unit)
 {
-    Raw<TYPE> raw;
-    raw.words[0] = __ldcs((const uint4 *)at);
-    if constexpr (TYPE == KVG_F32) raw.words[1] = __ldcs((const uint4 *)at + 1);
-    return raw;
+    Place    place;
+    uint32_t rest;
+
+    place.row = plane.row_units == 1 ? unit : __umulhi(unit, plane.row_magic);
+    rest = unit - place.row * plane.row_units;
+    place.head = plane.units == 1 ? rest : __umulhi(rest, plane.unit_magic);
+    place.within = rest - place.head * plane.units;
+    return place;
 }
 
-/* Any alignment of elements. */
-template <int TYPE> __device__ __forceinline__ Raw<TYPE> gather_eight(const uint8_t *at)
+/* A lane's units of a tile where each next one has the same place in its row: two addresses that advance by steps. */
+struct Walk {
+    uint8_t *elements, *stored;
+    int64_t  element_step;
+    uint64_t stored_step;
+};
+
+/* eight, unit: bytes of eight elements, and of what is stored for them. */
+__device__ __forceinline__ Walk walk_of(const RowsPlane &plane, const Tile &tile, const Target &target, uint32_t eight, uint32_t unit)
 {
-    Raw<TYPE> raw;
-    if constexpr (TYPE == KVG_F32) {
-        const uint32_t *from = (const uint32_t *)at;
-        raw.words[0] = make_uint4(from[0], from[1], from[2], from[3]);
-        raw.words[1] = make_uint4(from[4], from[5], from[6], from[7]);
-    } else {
-        const uint16_t *from = (const uint16_t *)at;
-        raw.words[0] = make_uint4(from[0] | from[1] << 16, from[2] | from[3] << 16, from[4] | from[5] << 16, from[6] | from[7] << 16);
-    }
-    return raw;
+    const Place at = place_of(plane, threadIdx.x);
+    Walk        walk;
+
+    walk.elements = (uint8_t *)tile.elements + at.row * plane.token_bytes + at.head * plane.head_pitch + at.within * eight;
+    walk.stored = target.first + at.row * target.stride + (tile.head + at.head) * plane.head_stride + at.within * unit;
+    walk.element_step = plane.step * plane.token_bytes;
+    walk.stored_step = plane.step * target.stride;
+    return walk;
 }
 
-template <int TYPE> __device__ __forceinline__ float element_of(const uint8_t *at)
-{
-    if constexpr (TYPE == KVG_F32) return *(const float *)at;
-    if constexpr (TYPE == KVG_F16) return kvg_dev_from_f16(*(const uint16_t *)at);
-    return kvg_dev_from_bf16(*(const uint16_t *)at);
-}
-
-template <int TYPE> __device__ __forceinline__ void widen(const Raw<TYPE> &raw, float (&x)[8])
-{
-    const uint32_t *w = (const uint32_t *)raw.words;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        if constexpr (TYPE == KVG_F32) x[i] = __uint_as_float(w[i]);
-        if constexpr (TYPE == KVG_F16) x[i] = kvg_dev_from_f16(w[i / 2] >> (16 * (i & 1)) & 0xffff);
-        if constexpr (TYPE == KVG_BF16) x[i] = __uint_as_float(i & 1 ? w[i / 2] & 0xffff0000u : w[i / 2] << 16);
-    }
-}
-
-/* Eight clean elements of a plain format, to an address aligned to what they take (f32: to 16). */
-template <int FORMAT> __device__ __forceinline__ void store_eight(const float (&x)[8], uint8_t *at)
-{
-    if constexpr (FORMAT == KVG_F32) {
-        __stcs((float4 *)at, make_float4(x[0], x[1], x[2], x[3]));
-        __stcs((float4 *)at + 1, make_float4(x[4], x[5], x[6], x[7]));
-    } else if constexpr (FORMAT == KVG_FP8) {
-        __stcs((uint2 *)at, make_uint2(kvg_dev_fp8x4(x[0], x[1], x[2], x[3]), kvg_dev_fp8x4(x[4], x[5], x[6], x[7])));
-    } else if constexpr (FORMAT == KVG_F16) {
-        __stcs((uint4 *)at, make_uint4(kvg_dev_f16x2(x[0], x[1]), kvg_dev_f16x2(x[2], x[3]), kvg_dev_f16x2(x[4], x[5]), kvg_dev_f16x2(x[6], x[7])));
-    } else {
-        __stcs((uint4 *)at,
-               make_uint4(kvg_dev_bf16x2(x[0], x[1]), kvg_dev_bf16x2(x[2], x[3]), kvg_dev_bf16x2(x[4], x[5]), kvg_dev_bf16x2(x[6], x[7])));
-    }
-}
-
-template <int FORMAT> constexpr __device__ uint32_t unit_bytes()
-{
-    return FORMAT == KVG_F32 ? 32 : FORMAT == KVG_FP8 ? 8 : 16;
-}
-
-/* ---- tiles */
-
-/* 0 rows: nothing to do. The places' arrays are loaded side by side. */
-__device__ __forceinline__ Tile tile_of(const RowsLaunch &launch, const KvBatchPlane &plane, uint32_t &slot, uint32_t &row)
-{
-    const KvRowsBatch &batch = launch.batch;
-    const uint32_t     place = blockIdx.y, tile = launch.groups == 1 ? blockIdx.x : blockIdx.x / launch.groups;
-    const uint32_t     head = (blockIdx.x - tile * launch.groups) * launch.group;
-    const uint32_t     bytes = plane.in.type == KVG_F32 ? 4 : 2;
-    Tile               none = {0, 0, nullptr, 0}, t;
-    int32_t            at = batch.slots != nullptr ? __ldg(batch.slots + place) : (int32_t)place;
-    uint32_t           rows = batch.rows != nullptr ? __ldg(batch.rows + place) : batch.rows_max;
-    uint32_t           first = batch.first_row != nullptr ? __ldg(batch.first_row + place) : 0;
-    uint64_t           token = batch.first_token != nullptr ? __ldg(batch.first_token + place) : (uint64_t)place * batch.token_pitch;
-
-    if (at < 0 || rows == 0) return none;
-    slot = (uint32_t)at;
-    if (batch.first_row == nullptr && batch.len_staged != nullptr) first = __ldg(batch.len_staged + slot) - rows;
-    uint32_t from = (first & ~(launch.tile_rows - 1)) + tile * launch.tile_rows;
-    uint32_t end = min(first + rows, from + launch.tile_rows);
-    from = max(first, from);
-    if (from >= end) return none;
-    row = from;
-    t.rows = end - from;
-    t.head = head;
-    t.pitch = (size_t)plane.in.token_stride * bytes;
-    t.elements = (const uint8_t *)plane.in.data + (int64_t)(token + (from - first)) * plane.in.token_stride * bytes +
-                 (int64_t)head * plane.in.head_stride * bytes;
-    return t;
-}
-
-/* Addresses of the tile's rows, each by one thread; the caller synchronises. */
-__device__ __forceinline__ void find_rows(const KvBatchPlane &plane, const Tile &tile, uint32_t slot, uint32_t row, uint8_t **row_at)
-{
-    for (uint32_t i = threadIdx.x; i < tile.rows; i += blockDim.x) {
-        row_at[i] = kvg_ref_row(plane.to, slot, row + i) + tile.head * plane.to.plane.head_stride;
-    }
-}
+/* ---- bytes between shared and device memory */
 
 template <class WORD, bool OUT> __device__ __forceinline__ void copy_words(uint8_t *global, uint8_t *shared, uint32_t bytes, uint32_t thread, uint32_t threads)
 {
@@ -134,7 +137,7 @@ template <class WORD, bool OUT> __device__ __forceinline__ void copy_words(uint8
 }
 
 /* In the widest words that the address and the length allow; `shared` is aligned as well as `bytes` allows. */
-template <bool OUT> __device__ __forceinline__ void copy_bytes(uint8_t *global, uint8_t *shared, uint32_t bytes, uint32_t thread, uint32_t threads)
+template <bool OUT> __device__ __noinline__ void copy_bytes(uint8_t *global, uint8_t *shared, uint32_t bytes, uint32_t thread, uint32_t threads)
 {
     const uint32_t odd = ((uint32_t)(uintptr_t)global | (uint32_t)(uintptr_t)shared | bytes) & 15;
 
@@ -142,6 +145,29 @@ template <bool OUT> __device__ __forceinline__ void copy_bytes(uint8_t *global, 
     else if ((odd & 7) == 0) copy_words<uint2, OUT>(global, shared, bytes, thread, threads);
     else if ((odd & 3) == 0) copy_words<uint32_t, OUT>(global, shared, bytes, thread, threads);
     else copy_words<uint16_t, OUT>(global, shared, bytes, thread, threads);
+}
+
+/* Rows lie side by side: a head's part of the tile is one run of bytes. */
+__device__ __forceinline__ bool is_one_run(const RowsPlane &plane, const Target &target, uint32_t rows)
+{
+    return rows <= target.wrap_at && (rows == 1 || target.stride == plane.row_bytes);
+}
+
+/* A tile's bytes, head by head: one run each, or row by row (flat planes of several heads, a ring's end). The caller synchronises. */
+template <bool OUT>
+__device__ __forceinline__ void copy_tile(const RowsPlane &plane, const Target &target, uint32_t head, uint32_t heads, uint32_t rows, uint8_t *stage)
+{
+    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = THREADS / 32;
+    const bool     one = is_one_run(plane, target, rows);
+    const uint32_t runs = one ? 1 : rows, bytes = one ? rows * plane.row_bytes : plane.row_bytes;
+
+#pragma unroll 1
+    for (uint32_t h = one ? warp : 0; h < heads; h += one ? warps : 1) {
+#pragma unroll 1
+        for (uint32_t i = one ? 0 : warp; i < runs; i += warps) {
+            copy_bytes<OUT>(target_row(target, i) + (head + h) * plane.head_stride, stage + h * plane.stage_head + i * plane.row_bytes, bytes, lane, 32);
+        }
+    }
 }
 
 } // namespace

@@ -36,6 +36,7 @@ typedef struct Case {
     KvFormat    k, v;
     uint32_t    heads, dim, places, rows; /* rows of each place */
     int         decode;                   /* to bf16 */
+    int         by_length;                /* small: rows end at the staged length, which is found by the slot; else first rows are given */
 } Case;
 
 typedef struct Set { /* one rotation's buffers */
@@ -287,15 +288,22 @@ static void small(const Case *c, double bar, cudaStream_t stream)
     uint16_t *elements = random_elements((size_t)c->places * c->rows * c->heads * c->dim);
     int32_t  *table = make_table(c), *slots = (int32_t *)malloc(c->places * 4);
     uint32_t *rows = (uint32_t *)malloc(c->places * 4), *staged = (uint32_t *)malloc(c->places * 4);
+    uint32_t *first = (uint32_t *)calloc(c->places, 4), *tokens = (uint32_t *)malloc(c->places * 4);
     Set       set = make_set(c, elements, table);
 
     for (uint32_t i = 0; i < c->places; i++) {
         slots[i] = (int32_t)i;
         rows[i] = staged[i] = c->rows;
+        tokens[i] = i * c->rows;
     }
     set.batch.slots = (const int32_t *)upload(slots, c->places * 4);
     set.batch.rows = (const uint32_t *)upload(rows, c->places * 4);
-    set.batch.len_staged = (const uint32_t *)upload(staged, c->places * 4);
+    if (c->by_length) {
+        set.batch.len_staged = (const uint32_t *)upload(staged, c->places * 4);
+    } else {
+        set.batch.first_row = (const uint32_t *)upload(first, c->places * 4);
+        set.batch.first_token = (const uint32_t *)upload(tokens, c->places * 4);
+    }
     CU(cudaDeviceSynchronize()); /* uploads have arrived */
     OK(kvg_encode_batch_launch(&set.batch, stream));
     CU(cudaStreamSynchronize(stream));
@@ -315,10 +323,14 @@ static void small(const Case *c, double bar, cudaStream_t stream)
     CU(cudaFree((void *)(uintptr_t)set.batch.slots));
     CU(cudaFree((void *)(uintptr_t)set.batch.rows));
     CU(cudaFree((void *)(uintptr_t)set.batch.len_staged));
+    CU(cudaFree((void *)(uintptr_t)set.batch.first_row));
+    CU(cudaFree((void *)(uintptr_t)set.batch.first_token));
     drop_set(&set);
     free(slots);
     free(rows);
     free(staged);
+    free(first);
+    free(tokens);
     free(elements);
     free(table);
 }
@@ -326,19 +338,21 @@ static void small(const Case *c, double bar, cudaStream_t stream)
 int main(int argc, char **argv)
 {
     static const Case larges[] = {
-        {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 8, 128, 1, 65536, 0}, {"bf16 to q8_0, q8_0", KVG_Q8_0, KVG_Q8_0, 8, 128, 1, 65536, 0},
-        {"bf16 to q5_1, q5_1", KVG_Q5_1, KVG_Q5_1, 8, 128, 1, 65536, 0}, {"bf16 to fp8, fp8", KVG_FP8, KVG_FP8, 8, 128, 1, 65536, 0},
-        {"bf16 to bf16, bf16", KVG_BF16, KVG_BF16, 8, 128, 1, 65536, 0}, {"bf16 to q4_0, q4_0", KVG_Q4_0, KVG_Q4_0, 8, 128, 1, 65536, 0},
-        {"q8_0, q5_1 to bf16", KVG_Q8_0, KVG_Q5_1, 8, 128, 1, 65536, 1}, {"fp8, fp8 to bf16", KVG_FP8, KVG_FP8, 8, 128, 1, 65536, 1},
-        {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 8, 128, 1, 4096, 0}, {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 1, 128, 1, 4096, 0}};
+        {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 8, 128, 1, 65536, 0, 0}, {"bf16 to q8_0, q8_0", KVG_Q8_0, KVG_Q8_0, 8, 128, 1, 65536, 0, 0},
+        {"bf16 to q5_1, q5_1", KVG_Q5_1, KVG_Q5_1, 8, 128, 1, 65536, 0, 0}, {"bf16 to fp8, fp8", KVG_FP8, KVG_FP8, 8, 128, 1, 65536, 0, 0},
+        {"bf16 to bf16, bf16", KVG_BF16, KVG_BF16, 8, 128, 1, 65536, 0, 0}, {"bf16 to q4_0, q4_0", KVG_Q4_0, KVG_Q4_0, 8, 128, 1, 65536, 0, 0},
+        {"q8_0, q5_1 to bf16", KVG_Q8_0, KVG_Q5_1, 8, 128, 1, 65536, 1, 0}, {"fp8, fp8 to bf16", KVG_FP8, KVG_FP8, 8, 128, 1, 65536, 1, 0},
+        {"bf16, bf16 to bf16", KVG_BF16, KVG_BF16, 8, 128, 1, 65536, 1, 0}, {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 8, 128, 1, 4096, 0, 0},
+        {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 1, 128, 1, 4096, 0, 0}};
     static const Case smalls[] = {
-        {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 1, 128, 64, 1, 0}, {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 1, 128, 256, 1, 0},
-        {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 8, 128, 64, 1, 0}, {"bf16 to fp8, fp8", KVG_FP8, KVG_FP8, 1, 128, 64, 1, 0}};
-    static const double bars[] = {1.8, 2.2, 0, 0};
+        {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 1, 128, 64, 1, 0, 0}, {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 1, 128, 256, 1, 0, 0},
+        {"the same, by length", KVG_Q8_0, KVG_Q5_1, 1, 128, 64, 1, 0, 1}, {"bf16 to q8_0, q5_1", KVG_Q8_0, KVG_Q5_1, 8, 128, 64, 1, 0, 0},
+        {"bf16 to fp8, fp8", KVG_FP8, KVG_FP8, 1, 128, 64, 1, 0, 0}, {"bf16 to q4_0, q4_0", KVG_Q4_0, KVG_Q4_0, 1, 128, 64, 1, 0, 0}};
+    static const double bars[] = {1.8, 2.2, 1.8, 0, 0, 0};
     char           why[512], how[256];
     cudaDeviceProp device;
     cudaStream_t   stream;
-    int            quick = bench_has(argc, argv, "--quick");
+    size_t         from = (size_t)bench_number(argc, argv, "--from", 0), to = (size_t)bench_number(argc, argv, "--to", 1000); /* of the large cases */
 
     json = bench_has(argc, argv, "--json");
     if (kvg_cuda_probe(why, sizeof why) == 0) {
@@ -354,7 +368,7 @@ int main(int argc, char **argv)
         printf("# case                   rows   elements  ratio     t_min     t_med     t_p99       bw    t_copy  copy bw  wrong\n");
         printf("#                                                    (us)      (us)      (us)   (GB/s)      (us)   (GB/s)\n");
     }
-    for (size_t i = quick ? 8 : 0; i < sizeof larges / sizeof *larges; i++) large(&larges[i], stream);
+    for (size_t i = from; i < to && i < sizeof larges / sizeof *larges; i++) large(&larges[i], stream);
     if (!json) {
         printf("# case              sequences   elements      t_min     t_med     t_p99     empty    bar  wrong   one row each, a node of a graph\n");
         printf("#                                              (us)      (us)      (us)      (us)   (us)\n");
