@@ -184,14 +184,13 @@ __device__ __forceinline__ void turn_on(Turn &turn, uint32_t by, uint32_t stages
     for (turn.stage += by; turn.stage >= stages; turn.stage -= stages) turn.round++;
 }
 
-template <int ROWS, bool TABLE> __device__ __forceinline__ void fill_ring(const Job &job, Share share, Ring &ring, uint8_t *stage_memory, uint32_t stages)
+template <int ROWS, bool TABLE> __device__ __forceinline__ void fill_ring(const Job &job, Share share, Piece at, Ring &ring, uint8_t *stage_memory,
+                                                                           uint32_t stages)
 {
     constexpr uint32_t K_BYTES = ROWS * K_ROW, V_BYTES = ROWS * V_ROW;
     const uint32_t     lane = threadIdx.x & 31;
     Turn               turn = {0, 0};
-    Piece              at = {nullptr, nullptr};
 
-    if (lane < share.count) at = locate<ROWS, TABLE>(job, share.first + lane * share.step); /* 32 pieces are looked up at once */
     for (uint32_t first = 0; first < share.count; first += 32) {
         Piece    next = {nullptr, nullptr};
         uint32_t n = min(32u, share.count - first), later = first + 32 + lane;
@@ -248,14 +247,16 @@ template <int ROWS, bool TABLE> __global__ void __launch_bounds__(32 * (1 + BULK
     extern __shared__ __align__(128) uint8_t stage_memory[];
     __shared__ Ring                          ring;
     const Share                              share = share_of(job, blockIdx.x, gridDim.x);
+    Piece                                    first = {nullptr, nullptr};
 
+    if (threadIdx.x < 32 && threadIdx.x < share.count) first = locate<ROWS, TABLE>(job, share.first + threadIdx.x * share.step); /* 32 at once */
     if (threadIdx.x < stages) {
         barrier_init(&ring.full[threadIdx.x]);
         barrier_init(&ring.empty[threadIdx.x]);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* the copy engine sees them too */
     }
     __syncthreads();
-    if (threadIdx.x < 32) fill_ring<ROWS, TABLE>(job, share, ring, stage_memory, stages);
+    if (threadIdx.x < 32) fill_ring<ROWS, TABLE>(job, share, first, ring, stage_memory, stages);
     else use_ring<ROWS>(job, share, ring, stage_memory, stages);
 }
 

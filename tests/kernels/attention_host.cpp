@@ -1,6 +1,7 @@
 // The test attention in host memory: the lanes' own code with one lane a row, group by group and part by part as the kernels go. What it cannot
 // try are shuffles and shared memory; addresses, ranges, decoding and the joining of parts it does, without a GPU.
 #include "tests/kernels/attention.cuh"
+#include "tests/kernels/host_stream.h"
 
 namespace {
 
@@ -52,34 +53,55 @@ void attend_place(const AttendCall &call, uint32_t place, uint32_t slot)
     }
 }
 
+void attend_now(const void *arguments)
+{
+    const AttendCall &call = *(const AttendCall *)arguments;
+
+    for (uint32_t place = 0; place < call.places; place++) {
+        if (call.slots[place] >= 0) attend_place(call, place, (uint32_t)call.slots[place]);
+    }
+}
+
+void generate_now(const void *arguments)
+{
+    const GenerateCall &call = *(const GenerateCall *)arguments;
+
+    for (uint32_t place = 0; place < call.places; place++) {
+        if (call.slots[place] < 0) continue;
+        uint32_t slot = (uint32_t)call.slots[place];
+        for (uint32_t token = 0; token < call.rows[place]; token++) {
+            for (uint32_t at = 0; at < call.view.heads * ATTEND_DIM; at++) generate_kv(call, place, slot, token, at);
+        }
+        for (uint32_t query = 0; query < call.queries[place]; query++) {
+            for (uint32_t at = 0; at < call.query_heads * ATTEND_DIM; at++) generate_query(call, place, slot, query, at);
+        }
+    }
+}
+
+void accept_now(const void *arguments)
+{
+    const AcceptCall &call = *(const AcceptCall *)arguments;
+
+    for (uint32_t place = 0; place < call.places; place++) accept_place(call, place);
+}
+
 } // namespace
 
-extern "C" int attend_launch(const AttendCall *call, void *)
+extern "C" int attend_launch(const AttendCall *call, void *stream)
 {
     if (!attend_is_served(call)) return 1;
-    for (uint32_t place = 0; place < call->places; place++) {
-        if (call->slots[place] >= 0) attend_place(*call, place, (uint32_t)call->slots[place]);
-    }
+    host_stream_do(stream, attend_now, call, sizeof *call);
     return 0;
 }
 
-extern "C" int generate_launch(const GenerateCall *call, void *)
+extern "C" int generate_launch(const GenerateCall *call, void *stream)
 {
-    for (uint32_t place = 0; place < call->places; place++) {
-        if (call->slots[place] < 0) continue;
-        uint32_t slot = (uint32_t)call->slots[place];
-        for (uint32_t token = 0; token < call->rows[place]; token++) {
-            for (uint32_t at = 0; at < call->view.heads * ATTEND_DIM; at++) generate_kv(*call, place, slot, token, at);
-        }
-        for (uint32_t query = 0; query < call->queries[place]; query++) {
-            for (uint32_t at = 0; at < call->query_heads * ATTEND_DIM; at++) generate_query(*call, place, slot, query, at);
-        }
-    }
+    host_stream_do(stream, generate_now, call, sizeof *call);
     return 0;
 }
 
-extern "C" int accept_launch(const AcceptCall *call, void *)
+extern "C" int accept_launch(const AcceptCall *call, void *stream)
 {
-    for (uint32_t place = 0; place < call->places; place++) accept_place(*call, place);
+    host_stream_do(stream, accept_now, call, sizeof *call);
     return 0;
 }

@@ -59,7 +59,7 @@ if(TARGET kvgrid_nccl AND TARGET kvgrid_mpi)
 endif()
 
 # An engine's attention over views: on the host device, lane by lane the kernels' own code, and on CUDA.
-kvg_add_program(host_attend ${CMAKE_CURRENT_LIST_DIR}/gpu_attend.c ${CMAKE_CURRENT_LIST_DIR}/attention_host.cpp)
+kvg_add_program(host_attend ${CMAKE_CURRENT_LIST_DIR}/gpu_attend.c ${CMAKE_CURRENT_LIST_DIR}/attention_host.cpp ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
 target_compile_options(host_attend PRIVATE -Wno-unknown-pragmas)
 add_test(NAME host_attend COMMAND host_attend)
 set_tests_properties(host_attend PROPERTIES TIMEOUT 300 LABELS unit)
