@@ -55,6 +55,9 @@ KvgStatus kvg_replay_device_driver(ReplayDevice *device, ReplayDriver *driver)
     if (!device->is_gpu) {
         return KVG_OK;
     }
+    if (device->dev.ops->trim != NULL) {
+        device->dev.ops->trim(device->dev.self); /* what is kept back for later is nobody's, and gone by the driver's count */
+    }
     KVG_TRY(kvg_replay_gpu_free_bytes(&device->dev, &free_now));
     driver->counted = device->dev.ops->taken_bytes(device->dev.self);
     driver->driver = (int64_t)(device->free_before - free_now);

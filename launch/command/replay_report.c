@@ -134,15 +134,12 @@ uint64_t kvg_replay_percentile(uint64_t *values, size_t count, unsigned percent)
     return values[at > 0 ? at - 1 : 0];
 }
 
-/* Planes lie in ranges of whole grains; columns and index rings are allocations, one a layer, beside tables, counts, and what is worked in. */
-static uint64_t count_allocations(const ReplayPlanes *planes)
+/* Rows, columns and index rings lie in ranges of whole grains, where the device reserves them; tables, counts and what is worked in do not. */
+static uint64_t count_allocations(const ReplayShared *shared)
 {
-    uint64_t count = 8;
-    for (uint32_t i = 0; i < planes->count; i++) {
-        const ReplayLayer *layer = &planes->layers[i];
-        count += layer->recurrent != NULL || (layer->latent != NULL && layer->latent->pool != 0);
-    }
-    return count;
+    enum { OF_THE_STORE = 8 };
+    const int reserves = shared->device->is_gpu && shared->device->dev.ops->reserve != NULL;
+    return OF_THE_STORE + (reserves ? 0 : REPLAY_ROW_PLANES_MAX * (uint64_t)shared->planes.count);
 }
 
 uint64_t kvg_replay_driver_slack(const ReplayRankEnd *end)
@@ -161,7 +158,7 @@ static KvgStatus gather_ranks(const ReplayRun *run, const KvgStats *stats, Repla
     mine.nonfinite = stats->nonfinite;
     mine.saturated = stats->saturated;
     mine.fault_done = (uint64_t)shared->fault_done;
-    mine.allocations = count_allocations(&shared->planes);
+    mine.allocations = count_allocations(shared);
     mine.driver = shared->driver;
     memcpy(mine.first, shared->check.first, sizeof mine.first);
     KVG_TRY(kvg_calloc((size_t)bootstrap->ranks, sizeof mine, "the ranks' ends", &memory));

@@ -145,6 +145,12 @@ for ring in 0 16; do
   grids "2x1" glm-5.3-flash --spec 3 --columns 2 --layout flat
   unset KVGRID_DSA_INDEX_RING
 done
+if [ $indirect = 1 ]; then # and without ranges of addresses, as where an engine's allocator gives the memory
+  export KVG_TEST_PLAIN=1
+  grids "1x1" gpt-oss-120b --layout flat --spec 3 --ring on
+  grids "1x1" kimi-linear-48b-a3b --layout flat --spec 3 --columns 2
+  unset KVG_TEST_PLAIN
+fi
 # Bits that flip on the device, of each kind of state: the seed draws which. At the last step, state and index rows may be hit.
 flip() { # flip PLANE MODEL STEP TOKENS CHUNK SEED
   queue flipped "$1" 1x1 "$2" --requests 1 --max-tokens "$4" --chunk "$5" --seed "$6" --fault "flip:0@step$3"

@@ -108,6 +108,34 @@ START_TEST(test_a_replay_makes_the_accepted_rows_again)
 }
 END_TEST
 
+/* Rows that are made apart and applied by the library's rule, as a device does it. */
+START_TEST(test_rows_made_for_a_device_leave_the_same_columns)
+{
+    for (int32_t each = 0; each < 2; each++) {
+        enum { ROWS = 3 };
+        static float    all_x[ROWS * CHANNELS], all_u[ROWS * STATE];
+        ReplaySpan      span = { 5, 0, 2, ROWS, 2 }; /* the third is a rejected draft's */
+        KvRecurrentPass at = { .conv = conv + SLOT * COLUMNS * CONV, .state = state + SLOT * COLUMNS * STATE, .read = 0, .write = 1,
+                               .each = (uint32_t)each, .columns = COLUMNS, .taps = TAPS, .channels = CHANNELS, .elements = STATE,
+                               .rows = each ? ROWS : 2, .decay = REPLAY_DECAY, .x = all_x, .u = all_u };
+        setup();
+        for (uint32_t i = 0; i < ROWS; i++) {
+            kvg_replay_make_update(&maker, &layer, &span, i, all_x + i * CHANNELS, all_u + i * STATE);
+        }
+        kvg_recurrent_pass(&at);
+        check_column(0, 0);
+        check_column(each ? 2 : 1, 2);
+        if (each) {
+            static float want[STATE];
+            memcpy(want, state + (SLOT * COLUMNS + 3) * STATE, sizeof want);
+            setup();
+            pass(0, ROWS, 2, 0, 1, 1);
+            ck_assert_mem_eq(want, state + (SLOT * COLUMNS + 3) * STATE, sizeof want);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_samples_lie_within_the_parts_and_show_where_they_stand)
 {
     unsigned heads_seen = 0;
@@ -138,6 +166,7 @@ int main(void)
     tcase_add_test(cases, test_each_row_has_its_column_and_the_first_stays);
     tcase_add_test(cases, test_a_long_pass_keeps_its_end_and_the_next_goes_on_in_place);
     tcase_add_test(cases, test_a_replay_makes_the_accepted_rows_again);
+    tcase_add_test(cases, test_rows_made_for_a_device_leave_the_same_columns);
     tcase_add_test(cases, test_samples_lie_within_the_parts_and_show_where_they_stand);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
