@@ -235,7 +235,9 @@ static void cuda_close(void *self)
     (void)cudaDeviceSynchronize();
     (void)cudaGetLastError(); /* belongs to work whose caller has gone */
     KVG_ASSERT(cuda->slabs.count == 0 && cuda->blocks.count == 0); /* memory outlives no device */
+    kvg_cuda_trim(cuda);
     kvg_cuda_streams_close(cuda);
+    kvg_free(cuda->spares.at);
     kvg_free(cuda->slabs.at);
     kvg_free(cuda->blocks.at);
     kvg_free(cuda);
@@ -247,11 +249,12 @@ static void cuda_close(void *self)
     .set_i32_one = cuda_set_i32_one, .synchronize = cuda_synchronize, .event_create = cuda_event_create,                        \
     .event_destroy = cuda_event_destroy, .event_record = cuda_event_record, .stream_wait = cuda_stream_wait,                    \
     .encode_rows = cuda_encode_rows, .decode_rows = cuda_decode_rows, .patch = cuda_patch, .clear = cuda_clear,                 \
-    .recurrent_pass = cuda_recurrent_pass, .encode_batch = cuda_encode_batch, .run = &kvg_cuda_run_ops, .close = cuda_close
+    .recurrent_pass = cuda_recurrent_pass, .encode_batch = cuda_encode_batch, .run = &kvg_cuda_run_ops,                         \
+    .available = kvg_cuda_available, .close = cuda_close
 
 static const KvDevOps cuda_ops = {
     .name = "cuda", .reserve = kvg_cuda_reserve, .extend = kvg_cuda_extend, .give_back = kvg_cuda_give_back, .release = kvg_cuda_release,
-    CUDA_COMMON_OPS,
+    .trim = kvg_cuda_trim, CUDA_COMMON_OPS,
 };
 
 static const KvDevOps cuda_plain_ops = {.name = "cuda_plain", CUDA_COMMON_OPS};
@@ -286,8 +289,12 @@ KvgStatus kvg_dev_cuda(const KvgCudaOptions *options, KvDev *dev)
     cuda->ordinal = options->device;
     cuda->handle_bytes = options->handle_bytes != 0 ? options->handle_bytes : HANDLE_BYTES;
     if (options->memory != NULL) cuda->memory = *options->memory;
+    cuda->plain = options->plain;
+    cuda->spare_bytes = options->spare_bytes;
     KVG_TRY_GOTO(open_parts(cuda, &ops), err_close);
-    *dev = (KvDev){.ops = ops, .self = cuda};
+    KvDev fresh = {.ops = ops, .self = cuda};
+    if (ops == &cuda_ops) KVG_TRY_GOTO(kvg_cuda_refill(&fresh), err_close);
+    *dev = fresh;
     return KVG_OK;
 err_close:
     cuda_close(cuda);

@@ -1,6 +1,7 @@
 /* CUDA device, inside: what its sources share. Private.
  *
  *   slabs    memory under handles of their own, mapped into reserved ranges; ascending addresses
+ *   spares   handles without a mapping, oldest first (cuda_spare.c)
  *   blocks   allocations (cudaMalloc, or the engine's), ascending addresses
  *   streams  those that were given to the device, so that work on its own stream can be put in order with them
  *   stage    pinned pieces that copies from host memory go through, each free again when its event has passed */
@@ -53,9 +54,11 @@ typedef struct CudaDev {
     size_t           grain, handle_bytes;
     CudaDriver       driver;
     CUmemAllocationProp prop;
-    KvCudaMemory     memory; /* alloc NULL: ours */
-    CudaPieces       slabs, blocks;
+    KvMemory         memory; /* alloc NULL: ours */
+    int              plain;  /* no ranges, as asked */
+    CudaPieces       slabs, blocks, spares;
     uint64_t         taken;
+    size_t           spare_bytes, spare_held; /* most, and now */
     int              asleep;
     cudaStream_t     own;
     cudaEvent_t      order;     /* recorded and waited for at once, again and again */
@@ -76,13 +79,27 @@ KvgStatus kvg_cuda_check_device(int ordinal);
 
 /* cuda_memory.c */
 KvgStatus kvg_cuda_pieces_add(CudaPieces *pieces, CudaPiece piece);
+KvgStatus kvg_cuda_pieces_push(CudaPieces *pieces, CudaPiece piece); /* at the end of a list that is not by address */
 size_t    kvg_cuda_pieces_find(const CudaPieces *pieces, uintptr_t at); /* the first that ends past `at` */
 CudaPiece kvg_cuda_pieces_remove(CudaPieces *pieces, size_t index);
 KvgStatus kvg_cuda_zeros(void *self, size_t bytes, void **memory);
 KvgStatus kvg_cuda_uninit(void *self, size_t bytes, void **memory);
 void      kvg_cuda_free(void *self, void *memory);
 
+/* ENOTSUP with the engine's memory, EDEVICE: what could be had of this device now. */
+KvgStatus kvg_cuda_available(void *self, KvAvailable *available);
+
+/* cuda_spare.c */
+/* The largest spare of at most `most` bytes becomes the slab's handle; where none fits the slab stays as it is. */
+void kvg_cuda_spare_take(CudaDev *cuda, size_t most, CudaPiece *slab);
+/* Keeps an unmapped slab's handle; 0 where there is no room for it. It stays counted as taken. */
+int  kvg_cuda_spare_keep(CudaDev *cuda, const CudaPiece *slab);
+void kvg_cuda_trim(void *self);
+
 /* cuda_range.c */
+KvgStatus kvg_cuda_create(CudaDev *cuda, size_t bytes, CUmemGenericAllocationHandle *handle);
+/* EINVAL naming the call where `dev` is no CUDA device with reserved ranges. */
+KvgStatus kvg_cuda_check_ours(const KvDev *dev, const char *call);
 KvgStatus kvg_cuda_range_open(CudaDev *cuda); /* granularity; ENOTSUP without virtual memory management */
 KvgStatus kvg_cuda_reserve(void *self, size_t bytes, KvRange *range);
 KvgStatus kvg_cuda_extend(void *self, KvRange *range, size_t bytes);

@@ -2,8 +2,9 @@
 #include "kernels/cuda_dev.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "kernels/cuda_arch.h"
 
 #ifndef KVG_CUDA_ARCHS
 #define KVG_CUDA_ARCHS "90"
@@ -64,23 +65,6 @@ KvgStatus kvg_cuda_driver_load(CudaDriver *driver)
 
 /* ---- is there a device? */
 
-/* A list as CMAKE_CUDA_ARCHITECTURES has it. "90": machine code for 9.x from 9.0 on, and code that newer drivers compile; "90-real": no such
- * code; "90a": 9.0 alone. */
-static int is_built_for(int capability)
-{
-    char  list[] = KVG_CUDA_ARCHS;
-    char *rest = NULL;
-
-    for (char *word = strtok_r(list, ";, ", &rest); word != NULL; word = strtok_r(NULL, ";, ", &rest)) {
-        char *end = word;
-        int   arch = (int)strtol(word, &end, 10);
-
-        if (*end == 'a' ? capability == arch
-                        : strstr(end, "-real") != NULL ? capability / 10 == arch / 10 && capability >= arch : capability >= arch) return 1;
-    }
-    return 0;
-}
-
 static KvgStatus count_devices(int *count)
 {
     int         found = 0, version = 0;
@@ -113,7 +97,7 @@ KvgStatus kvg_cuda_check_device(int ordinal)
     }
     KVG_TRY(kvg_cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal), "asking a device's capability"));
     KVG_TRY(kvg_cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal), "asking a device's capability"));
-    if (!is_built_for(10 * major + minor)) {
+    if (!kvg_cuda_archs_run(KVG_CUDA_ARCHS, 10 * major + minor)) {
         return kvg_fail(KVG_ENOTSUP, "CUDA device %d has compute capability %d.%d, and this build has code for %s; build with "
                         "-DCMAKE_CUDA_ARCHITECTURES=%d%d", ordinal, major, minor, KVG_CUDA_ARCHS, major, minor);
     }
@@ -130,6 +114,6 @@ int kvg_cuda_probe(char *why, size_t bytes)
         if (device == KVG_OK) usable++;
         else status = device;
     }
-    if (why != NULL && bytes > 0) snprintf(why, bytes, "%s", usable > 0 || status == KVG_OK ? "" : kvg_last_error());
+    if (why != NULL && bytes > 0) snprintf(why, bytes, "%s", status == KVG_OK ? "" : kvg_last_error());
     return usable;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/memory.h"
+#include "runtime/base/mix.h"
 
 /* ---- lists by address */
 
@@ -19,23 +20,35 @@ size_t kvg_cuda_pieces_find(const CudaPieces *pieces, uintptr_t at)
     return low;
 }
 
+static KvgStatus widen(CudaPieces *pieces)
+{
+    size_t room = pieces->room == 0 ? 64 : 2 * pieces->room;
+    void  *wider = NULL;
+
+    if (pieces->count < pieces->room) return KVG_OK;
+    KVG_TRY(kvg_calloc(room, sizeof *pieces->at, "a device's list of memory", &wider));
+    if (pieces->count > 0) memcpy(wider, pieces->at, pieces->count * sizeof *pieces->at);
+    kvg_free(pieces->at);
+    pieces->at = wider;
+    pieces->room = room;
+    return KVG_OK;
+}
+
 KvgStatus kvg_cuda_pieces_add(CudaPieces *pieces, CudaPiece piece)
 {
     size_t index = kvg_cuda_pieces_find(pieces, piece.at);
 
-    if (pieces->count == pieces->room) {
-        size_t room = pieces->room == 0 ? 64 : 2 * pieces->room;
-        void  *wider = NULL;
-
-        KVG_TRY(kvg_calloc(room, sizeof *pieces->at, "a device's list of memory", &wider));
-        if (pieces->count > 0) memcpy(wider, pieces->at, pieces->count * sizeof *pieces->at);
-        kvg_free(pieces->at);
-        pieces->at = wider;
-        pieces->room = room;
-    }
+    KVG_TRY(widen(pieces));
     memmove(pieces->at + index + 1, pieces->at + index, (pieces->count - index) * sizeof *pieces->at);
     pieces->at[index] = piece;
     pieces->count++;
+    return KVG_OK;
+}
+
+KvgStatus kvg_cuda_pieces_push(CudaPieces *pieces, CudaPiece piece)
+{
+    KVG_TRY(widen(pieces));
+    pieces->at[pieces->count++] = piece;
     return KVG_OK;
 }
 
@@ -116,4 +129,24 @@ void kvg_cuda_free(void *self, void *memory)
     cuda->taken -= block.bytes;
     (void)kvg_cuda_use(cuda);
     deallocate(cuda, memory, block.bytes);
+}
+
+/* ---- what is left */
+
+KvgStatus kvg_cuda_available(void *self, KvAvailable *available)
+{
+    CudaDev              *cuda = self;
+    size_t                spare = 0, total = 0;
+    struct cudaDeviceProp prop;
+
+    if (cuda->memory.alloc != NULL) {
+        return kvg_fail(KVG_ENOTSUP, "what the engine's allocator has left of device %d is not known: say how many bytes to take (memory_bytes)",
+                        cuda->ordinal);
+    }
+    KVG_TRY(kvg_cuda_use(cuda));
+    KVG_TRY(kvg_cuda_check(cudaMemGetInfo(&spare, &total), "asking for free memory"));
+    KVG_TRY(kvg_cuda_check(cudaGetDeviceProperties(&prop, cuda->ordinal), "asking what device this is"));
+    *available = (KvAvailable){.bytes = spare + cuda->spare_held, .memory = 1};
+    for (size_t i = 0; i < sizeof prop.uuid.bytes; i++) available->memory = kvg_mix64(available->memory + (uint8_t)prop.uuid.bytes[i]);
+    return KVG_OK;
 }

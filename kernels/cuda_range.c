@@ -1,7 +1,7 @@
 /* CUDA ranges: addresses reserved once, memory mapped into them from the front.
  *
  *   reserve    addresses alone
- *   extend     one handle for each handle_bytes of what is added: create, map, allow access. Cost goes by handle, not by byte
+ *   extend     one handle for each handle_bytes of what is added: create, map, allow access. Cost goes by handle, not by byte. Spares are used first
  *   give_back  unmaps whole handles from the end: a mapping cannot be cut, so the one in which the new end lies stays, and counts as taken
  *
  * Unmapping takes effect at once and waits for no kernel, so the device is synchronised before. Handles can be exported from the start. */
@@ -21,6 +21,7 @@ KvgStatus kvg_cuda_range_open(CudaDev *cuda)
     CUdevice device = 0;
     int      manages = 0, exports = 0;
 
+    if (cuda->plain) return kvg_fail(KVG_ENOTSUP, "CUDA device %d was opened without reserved ranges", cuda->ordinal);
     KVG_TRY(kvg_cuda_driver_load(&cuda->driver));
     KVG_TRY(kvg_cuda_check_driver(&cuda->driver, cuda->driver.device_get(&device, cuda->ordinal), "asking for a device's", 0));
     (void)cuda->driver.device_attribute(&manages, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
@@ -39,32 +40,58 @@ KvgStatus kvg_cuda_range_open(CudaDev *cuda)
 
 /* ---- one slab */
 
-static KvgStatus map_slab(CudaDev *cuda, uintptr_t at, size_t bytes, CUmemGenericAllocationHandle *handle)
+KvgStatus kvg_cuda_create(CudaDev *cuda, size_t bytes, CUmemGenericAllocationHandle *handle)
+{
+    CUmemGenericAllocationHandle fresh = 0;
+
+    KVG_TRY(kvg_cuda_check_driver(&cuda->driver, kvg_fault_hit() ? CUDA_ERROR_OUT_OF_MEMORY : cuda->driver.create(&fresh, bytes, &cuda->prop, 0),
+                                  "getting memory for a range:", bytes));
+    *handle = fresh;
+    return KVG_OK;
+}
+
+static KvgStatus map_handle(CudaDev *cuda, const CudaPiece *slab)
 {
     const CudaDriver *driver = &cuda->driver;
     CUmemAccessDesc   access = {.location = cuda->prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle fresh = 0;
     KvgStatus         status;
 
-    KVG_TRY(kvg_cuda_check_driver(driver, kvg_fault_hit() ? CUDA_ERROR_OUT_OF_MEMORY : driver->create(&fresh, bytes, &cuda->prop, 0),
-                                  "getting memory for a range:", bytes));
-    KVG_TRY_GOTO(kvg_cuda_check_driver(driver, driver->map(at, bytes, 0, fresh, 0), "mapping", bytes), err_release);
-    KVG_TRY_GOTO(kvg_cuda_check_driver(driver, driver->set_access(at, bytes, &access, 1), "allowing access to", bytes), err_unmap);
-    *handle = fresh;
+    KVG_TRY(kvg_cuda_check_driver(driver, driver->map(slab->at, slab->bytes, 0, slab->handle, 0), "mapping", slab->bytes));
+    KVG_TRY_GOTO(kvg_cuda_check_driver(driver, driver->set_access(slab->at, slab->bytes, &access, 1), "allowing access to", slab->bytes), err_unmap);
     return KVG_OK;
 err_unmap:
-    (void)driver->unmap(at, bytes);
-err_release:
-    (void)driver->release(fresh);
+    (void)driver->unmap(slab->at, slab->bytes);
     return status;
 }
 
-static KvgStatus unmap_slab(CudaDev *cuda, const CudaPiece *slab)
+/* Backs the slab by a handle of its own, made here unless it has one. Taken counts what is made, and no longer what is lost. */
+static KvgStatus map_slab(CudaDev *cuda, CudaPiece *slab)
 {
-    KvgStatus status = kvg_cuda_check_driver(&cuda->driver, cuda->driver.unmap(slab->at, slab->bytes), "unmapping", slab->bytes);
+    KvgStatus status;
 
-    if (status == KVG_OK) (void)cuda->driver.release(slab->handle);
+    if (slab->handle == 0) {
+        KVG_TRY(kvg_cuda_create(cuda, slab->bytes, &slab->handle));
+        cuda->taken += slab->bytes;
+    }
+    KVG_TRY_GOTO(map_handle(cuda, slab), err_release);
+    return KVG_OK;
+err_release:
+    (void)cuda->driver.release(slab->handle);
+    cuda->taken -= slab->bytes;
+    slab->handle = 0;
     return status;
+}
+
+/* The handle goes, or is kept back as a spare. */
+static KvgStatus unmap_slab(CudaDev *cuda, CudaPiece *slab, int keep)
+{
+    KVG_TRY(kvg_cuda_check_driver(&cuda->driver, cuda->driver.unmap(slab->at, slab->bytes), "unmapping", slab->bytes));
+    if (!keep || !kvg_cuda_spare_keep(cuda, slab)) {
+        (void)cuda->driver.release(slab->handle);
+        cuda->taken -= slab->bytes;
+    }
+    slab->handle = 0;
+    return KVG_OK;
 }
 
 /* Another thread may be capturing: what is done here belongs to no graph. */
@@ -105,32 +132,29 @@ static KvgStatus cut(CudaDev *cuda, KvRange *range, size_t kept)
 
     while (range->taken > kept) {
         size_t           index = kvg_cuda_pieces_find(&cuda->slabs, base + range->taken - 1);
-        const CudaPiece *slab = &cuda->slabs.at[index];
+        CudaPiece       *slab = &cuda->slabs.at[index];
 
         KVG_ASSERT(index < cuda->slabs.count && slab->at + slab->bytes == base + range->taken);
         if (slab->at < base + kept) return KVG_OK;
-        if (slab->handle != 0) {
-            KVG_TRY(unmap_slab(cuda, slab));
-            cuda->taken -= slab->bytes;
-        }
+        if (slab->handle != 0) KVG_TRY(unmap_slab(cuda, slab, 1));
         range->taken -= slab->bytes;
         (void)kvg_cuda_pieces_remove(&cuda->slabs, index);
     }
     return KVG_OK;
 }
 
-static KvgStatus add_slab(CudaDev *cuda, KvRange *range, size_t bytes)
+static KvgStatus add_slab(CudaDev *cuda, KvRange *range, size_t most)
 {
-    CudaPiece slab = {.at = (uintptr_t)range->base + range->taken, .bytes = bytes};
+    CudaPiece slab = {.at = (uintptr_t)range->base + range->taken, .bytes = most};
     KvgStatus status;
 
-    KVG_TRY(map_slab(cuda, slab.at, bytes, &slab.handle));
+    kvg_cuda_spare_take(cuda, most, &slab);
+    KVG_TRY(map_slab(cuda, &slab));
     KVG_TRY_GOTO(kvg_cuda_pieces_add(&cuda->slabs, slab), err_unmap);
-    cuda->taken += bytes;
-    range->taken += bytes;
+    range->taken += slab.bytes;
     return KVG_OK;
 err_unmap:
-    (void)unmap_slab(cuda, &slab);
+    (void)unmap_slab(cuda, &slab, 1);
     return status;
 }
 
@@ -186,9 +210,7 @@ void kvg_cuda_release(void *self, KvRange *range)
     begin_mapping(&mode);
     for (size_t index = kvg_cuda_pieces_find(&cuda->slabs, base); index < cuda->slabs.count && cuda->slabs.at[index].at < base + range->reserved;) {
         CudaPiece slab = kvg_cuda_pieces_remove(&cuda->slabs, index);
-        if (slab.handle == 0) continue; /* asleep */
-        (void)unmap_slab(cuda, &slab);
-        cuda->taken -= slab.bytes;
+        if (slab.handle != 0) (void)unmap_slab(cuda, &slab, 0); /* else asleep */
     }
     (void)cuda->driver.address_free(base, range->reserved);
     end_mapping(&mode);
@@ -202,7 +224,7 @@ static int is_cuda(const KvDev *dev)
     return dev != NULL && dev->ops != NULL && dev->ops->reserve == kvg_cuda_reserve;
 }
 
-static KvgStatus check_ours(const KvDev *dev, const char *call)
+KvgStatus kvg_cuda_check_ours(const KvDev *dev, const char *call)
 {
     if (is_cuda(dev)) return KVG_OK;
     return kvg_fail(KVG_EINVAL, "%s: it needs a CUDA device with reserved ranges", call);
@@ -212,9 +234,7 @@ static void unmap_first(CudaDev *cuda, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         CudaPiece *slab = &cuda->slabs.at[i];
-        if (slab->handle == 0 || unmap_slab(cuda, slab) != KVG_OK) continue;
-        cuda->taken -= slab->bytes;
-        slab->handle = 0;
+        if (slab->handle != 0) (void)unmap_slab(cuda, slab, 0);
     }
 }
 
@@ -223,13 +243,14 @@ KvgStatus kvg_cuda_sleep(KvDev *dev)
     CudaDev *cuda;
     enum cudaStreamCaptureMode mode;
 
-    KVG_TRY(check_ours(dev, "kvg_cuda_sleep"));
+    KVG_TRY(kvg_cuda_check_ours(dev, "kvg_cuda_sleep"));
     cuda = dev->self;
     if (cuda->asleep) return kvg_fail(KVG_EBUSY, "device %d is asleep already", cuda->ordinal);
     KVG_TRY(kvg_cuda_use(cuda));
     KVG_TRY(kvg_cuda_check(cudaDeviceSynchronize(), "waiting before sleep"));
     begin_mapping(&mode);
     unmap_first(cuda, cuda->slabs.count);
+    kvg_cuda_trim(cuda);
     end_mapping(&mode);
     cuda->asleep = 1;
     return KVG_OK;
@@ -241,7 +262,7 @@ KvgStatus kvg_cuda_wake(KvDev *dev)
     KvgStatus status = KVG_OK;
     enum cudaStreamCaptureMode mode;
 
-    KVG_TRY(check_ours(dev, "kvg_cuda_wake"));
+    KVG_TRY(kvg_cuda_check_ours(dev, "kvg_cuda_wake"));
     cuda = dev->self;
     if (!cuda->asleep) return kvg_fail(KVG_EINVAL, "device %d is not asleep", cuda->ordinal);
     KVG_TRY(kvg_cuda_use(cuda));
@@ -250,12 +271,11 @@ KvgStatus kvg_cuda_wake(KvDev *dev)
         CudaPiece *slab = &cuda->slabs.at[i];
 
         if (slab->handle != 0) continue; /* sleep could not unmap it */
-        status = map_slab(cuda, slab->at, slab->bytes, &slab->handle);
+        status = map_slab(cuda, slab);
         if (status != KVG_OK) {
             unmap_first(cuda, i);
             break;
         }
-        cuda->taken += slab->bytes;
     }
     end_mapping(&mode);
     if (status == KVG_OK) cuda->asleep = 0;
@@ -267,7 +287,7 @@ KvgStatus kvg_cuda_export(KvDev *dev, const void *address, int *fd, void **base,
     CudaDev *cuda;
     int      descriptor = -1;
 
-    KVG_TRY(check_ours(dev, "kvg_cuda_export"));
+    KVG_TRY(kvg_cuda_check_ours(dev, "kvg_cuda_export"));
     cuda = dev->self;
     size_t index = kvg_cuda_pieces_find(&cuda->slabs, (uintptr_t)address);
     if (index >= cuda->slabs.count || cuda->slabs.at[index].at > (uintptr_t)address || cuda->slabs.at[index].handle == 0 ||

@@ -17,34 +17,34 @@
 
 KVG_BEGIN_DECLS
 
-/** Memory of the engine's instead of ours. alloc gives device memory of this GPU, 256-byte aligned, or NULL. */
-typedef struct KvCudaMemory {
-    void *(*alloc)(void *user, size_t bytes);
-    void (*free)(void *user, void *memory, size_t bytes);
-    void *user;
-} KvCudaMemory;
-
 typedef struct KvgCudaOptions {
     size_t              size;         /* set by KVG_CUDA_OPTIONS_INIT */
     int                 device;       /* ordinal as CUDA counts */
     size_t              handle_bytes; /* most bytes under one handle: mapping costs by handle, and memory is given back by whole ones. 0: 64 MiB */
-    const KvCudaMemory *memory;       /* NULL: ours. Else copied; there are no reserved ranges then: pools do not grow, flat planes grow by copying */
+    const KvMemory     *memory;       /* of this GPU, from the engine. NULL: ours. Else copied; there are no reserved ranges then (dev.h) */
+    int                 plain;        /* 1: no reserved ranges, as on a device without virtual memory management: pools do not grow, flat planes by copying */
+    size_t              spare_bytes;  /* most bytes of handles kept unmapped: made when the device is opened and by kvg_cuda_refill, kept when ranges give
+                                         back; what grows within them is only mapped. Counted as taken. 0: none */
 } KvgCudaOptions;
-#define KVG_CUDA_OPTIONS_INIT { sizeof(KvgCudaOptions), 0, 0, NULL }
+#define KVG_CUDA_OPTIONS_INIT { sizeof(KvgCudaOptions), 0, 0, NULL, 0, 0 }
 
 /** Opens a device. NULL options: the defaults. ENOTSUP: no driver, no such device, or one that this build has no code for, by name. ENOMEM, EDEVICE.
  *  Closed by kvg_dev_close, which waits for all work given to it. */
 KVG_API KvgStatus kvg_dev_cuda(const KvgCudaOptions *options, KvDev *dev);
 
-/** How many devices can be used; 0 leaves one sentence in `why` (cut to `bytes`, "" otherwise; NULL is allowed): no driver, a driver that is too
- *  old, no device, or only devices that this build has no code for. No context is created. */
+/** How many devices can be used. `why` gets one sentence (cut to `bytes`; NULL is allowed) where there is none, no driver, or one that is too old, or about the
+ *  last device that this build has no code for; "" where every device can be used. No context is created. */
 KVG_API int kvg_cuda_probe(char *why, size_t bytes);
 
 /** Unmaps and frees the memory of every reserved range, keeping addresses: what it held is lost, and nothing may touch it until wake. Waits for
- *  all work of the device first. Allocations (tables, lengths, columns) stay. EBUSY asleep already; EDEVICE. */
+ *  all work of the device first. Spares go too. Allocations (tables, lengths) stay. The whole device sleeps, whatever is open on it: a placement of a grid
+ *  sleeps by kvg_placement_sleep. EBUSY asleep already; EDEVICE. */
 KVG_API KvgStatus kvg_cuda_sleep(KvDev *dev);
 /** Gets the memory again, at the same addresses, contents undefined. ENOMEM: still asleep, nothing is held. EINVAL not asleep. */
 KVG_API KvgStatus kvg_cuda_wake(KvDev *dev);
+
+/** Makes spare handles until spare_bytes are held: off the serving path. What was made stays where it fails. EINVAL no reserved ranges; EBUSY asleep; ENOMEM. */
+KVG_API KvgStatus kvg_cuda_refill(KvDev *dev);
 
 /** Waits for the stream, which the caller may destroy then. */
 KVG_API KvgStatus kvg_cuda_forget_stream(KvDev *dev, KvgStream stream);

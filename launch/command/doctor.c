@@ -93,7 +93,8 @@ static void check_cuda(Finding *finding)
     int  usable = kvg_cuda_probe(why, sizeof why);
 
     if (usable > 0) {
-        kvg_finding(finding, VERDICT_OK, "%d CUDA device%s can be used", usable, usable == 1 ? "" : "s");
+        kvg_finding(finding, why[0] != '\0' ? VERDICT_WARN : VERDICT_OK, "%d CUDA device%s can be used%s%s", usable, usable == 1 ? "" : "s",
+                    why[0] != '\0' ? ", others cannot: " : "", why);
     } else {
         kvg_finding(finding, VERDICT_OK, "CUDA is compiled in, and %s; state lives in host memory, which is all plan and replay need", why);
     }

@@ -50,7 +50,7 @@ static inline KvgStatus test_device_open(int reserves, KvDev *dev)
 #if defined(KVG_TEST_INDIRECT)
     return indirect_dev_open(reserves, dev);
 #elif defined(KVG_TEST_CUDA)
-    static const KvCudaMemory memory = {test_device_alloc, test_device_dealloc, NULL};
+    static const KvMemory memory = {test_device_alloc, test_device_dealloc, NULL};
     KvgCudaOptions            options = KVG_CUDA_OPTIONS_INIT;
 
     options.memory = reserves ? NULL : &memory;
