@@ -100,6 +100,7 @@ static void capture(Stage *s)
 /* The first two tokens are there before the first turn; the last two are fetched after the last. */
 static void prime(const Stage *s)
 {
+    /* not waited for: whether a send ends before its receive has begun is NCCL's matter */
     for (int b = 0; b < 2 && world_rank == 1; b++) NC(ncclSend(s->token, TOKEN_BYTES, ncclChar, 0, s->comm, s->stream));
 }
 
@@ -117,9 +118,9 @@ static double turns(Stage *s, int votes)
     CU(cudaEventCreate(&from));
     CU(cudaEventCreate(&to));
     if (votes) OK(kvg_run_begin_joint(s->with, NULL, 2, TURNS, s->stream));
-    prime(s);
     CU(cudaStreamSynchronize(s->stream));
     MPI_Barrier(MPI_COMM_WORLD);
+    prime(s);
     CU(cudaEventRecord(from, s->stream));
     for (int n = 0; n < 2 * TURNS; n++) {
         if (votes) OK(kvg_graph_launch(s->with[n % 2], s->stream));
@@ -162,6 +163,11 @@ static void open_comm(Stage *s)
     CU(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     CU(cudaMalloc(&s->activation, ACTIVATION_BYTES));
     CU(cudaMalloc(&s->token, TOKEN_BYTES));
+    NC(ncclGroupStart()); /* NCCL connects two ranks when they first speak: both directions at once, or each would wait for the other */
+    NC(ncclSend(s->activation, ACTIVATION_BYTES, ncclChar, 1 - world_rank, s->comm, s->stream));
+    NC(ncclRecv(s->activation, ACTIVATION_BYTES, ncclChar, 1 - world_rank, s->comm, s->stream));
+    NC(ncclGroupEnd());
+    CU(cudaStreamSynchronize(s->stream));
 }
 
 static void open_grid(Stage *s)

@@ -64,6 +64,7 @@ typedef struct Side {
     float        *q;       /* the generator's; not used */
     uint32_t     *queries; /* [PLACES] zeros */
     KvNcclVote   *vote;
+    KvInproc     *hub;     /* the reference's */
 } Side;
 
 static void *device_zeros(Side *s, size_t bytes)
@@ -124,7 +125,8 @@ static void open_reference(Side *s)
     memset(s, 0, sizeof *s);
     policy_of(&policy);
     options.policy = &policy;
-    OK(kvg_grid_create(NULL, &options, &s->grid));
+    OK(kvg_inproc_create(1, &s->hub));
+    OK(kvg_grid_create_inproc(s->hub, 1, &options, &s->grid));
     OK(kvg_dev_host(&s->dev));
     place(s);
     take_memory(s);
@@ -185,6 +187,7 @@ static void close_side(Side *s)
     kvg_grid_destroy(s->grid);
     kvg_nccl_vote_destroy(s->vote);
     kvg_dev_close(&s->dev);
+    if (s->hub != NULL) kvg_inproc_destroy(s->hub);
 }
 
 /* ---- steps from the host */
