@@ -13,6 +13,7 @@
 #include <kvgrid/cuda_rows.h>
 #include <kvgrid/cuda_state.h>
 #include <kvgrid/dev.h>
+#include <kvgrid/kvgrid_comm_board.h>
 #include <kvgrid/kvgrid_vote.h>
 
 KVG_BEGIN_DECLS

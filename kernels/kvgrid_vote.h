@@ -20,6 +20,11 @@ KVG_API KvgStatus kvg_vote_decide_launch(const KvVoteBoard *board, const KvVoteA
 KVG_API KvgStatus kvg_vote_launch(const KvVoteBoard *board, const KvVoteArrays *arrays, KvgStream stream);
 /** Copies the own block's slot of `step`, as it is now, into `units` [kvg_vote_slot_bytes] of mapped or pinned host memory. */
 KVG_API KvgStatus kvg_vote_peek_launch(const KvVoteBoard *board, uint64_t step, void *units, KvgStream stream);
+/** Posts a record that the host has formed: stores it into every rank's block, under the step and epoch that it names. Nothing waits.
+ *  record  [kvg_vote_record_bytes, rounded up to 4; what is over is 0] device memory, or mapped or pinned host memory; read in stream order */
+KVG_API KvgStatus kvg_vote_send_launch(const KvVoteBoard *board, const KvVoteRecord *record, KvgStream stream);
+/** Its host twin. Blocks and record are host memory. */
+KVG_API void kvg_vote_send_ref(const KvVoteBoard *board, const KvVoteRecord *record);
 
 KVG_END_DECLS
 #endif

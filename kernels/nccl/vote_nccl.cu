@@ -15,6 +15,7 @@
 
 #include "kernels/cuda_internal.h"
 #include "kernels/nccl/kvgrid_vote_nccl.h"
+#include "kernels/nccl/nccl_calls.h"
 
 extern "C" { /* memory.h is written for C; of it, C++ needs these */
 KVG_API KvgStatus kvg_calloc(size_t count, size_t bytes, const char *what, void **memory);
@@ -33,6 +34,7 @@ KvgStatus check_version()
         return kvg_fail(KVG_ENOTSUP, "device vote: compiled against NCCL %d, and its device API began with 2.28.3; build with a newer NCCL, or vote on "
                         "the host", NCCL_VERSION_CODE);
     }
+    KVG_TRY(kvg_nccl_load());
     if (ncclGetVersion(&loaded) != ncclSuccess || loaded != NCCL_VERSION_CODE) {
         return kvg_fail(KVG_ENOTSUP, "device vote: compiled against NCCL %d and running with NCCL %d, whose device structures differ; build against "
                         "the NCCL that is loaded, or vote on the host", NCCL_VERSION_CODE, loaded);

@@ -152,8 +152,8 @@ static inline void fork_collect(ForkShared *shared, double deadline, int codes[]
 }
 
 /* Runs `body` in `ranks` forked processes. codes [ranks] receives their exit codes (see FORK_KILLED, FORK_OVERDUE), or is
- * NULL. Returns how many did not exit with 0. */
-static inline int fork_ranks(int ranks, uint32_t deadline_ms, ForkBody body, void *argument, int *codes)
+ * NULL. Returns how many did not exit with 0. The shared page stays for the caller to read, and to munmap. */
+static inline int fork_ranks_in(ForkShared **page, int ranks, uint32_t deadline_ms, ForkBody body, void *argument, int *codes)
 {
     int         own[FORK_RANKS_MAX], bad = 0;
     int        *results = codes != NULL ? codes : own;
@@ -182,6 +182,16 @@ static inline int fork_ranks(int ranks, uint32_t deadline_ms, ForkBody body, voi
     for (int rank = 0; rank < ranks; rank++) {
         bad += results[rank] != 0;
     }
+    *page = shared;
+    return bad;
+}
+
+/* The same, with nothing left to read. */
+static inline int fork_ranks(int ranks, uint32_t deadline_ms, ForkBody body, void *argument, int *codes)
+{
+    ForkShared *shared = NULL;
+    int         bad = fork_ranks_in(&shared, ranks, deadline_ms, body, argument, codes);
+
     munmap(shared, sizeof *shared);
     return bad;
 }
