@@ -719,6 +719,20 @@ __device__ __forceinline__ float kvg_quad_first(const float (&x)[8], float value
     return found;
 }
 
+typedef struct KvCleaned {
+    float        x[8];
+    KvSpan       span;
+    KvLaneCounts counts;
+} KvCleaned;
+
+/* kvg_span_clean as a call: what is rare does not lie between what is not. */
+template <int FORMAT> static __device__ __noinline__ KvCleaned kvg_cleaned(KvCleaned eight)
+{
+    eight.counts.nonfinite = eight.counts.saturated = 0;
+    eight.span = kvg_span_clean<FORMAT, 8>(eight.x, eight.counts);
+    return eight;
+}
+
 /* q8_0: a lane has eight bytes of codes and stores eight, two bytes later where the codes do not begin at a multiple of four. */
 __device__ __forceinline__ void kvg_quad_put_bytes(uint8_t *block, uint32_t d, uint32_t low, uint32_t high)
 {
@@ -752,7 +766,17 @@ template <int FORMAT> __device__ __forceinline__ void kvg_quad_encode(float (&x)
     const uint32_t quad = 0xfu << (threadIdx.x & 28), part = threadIdx.x & 3;
     uint32_t       low, high;
 
-    if (__builtin_expect(span.bad, 0)) span = kvg_span_clean<FORMAT, 8>(x, counts); /* each lane for itself: cleaning is one element's matter */
+    if (span.bad) { /* each lane for itself: cleaning is one element's matter */
+        KvCleaned cleaned;
+#pragma unroll
+        for (int i = 0; i < 8; i++) cleaned.x[i] = x[i];
+        cleaned = kvg_cleaned<FORMAT>(cleaned);
+#pragma unroll
+        for (int i = 0; i < 8; i++) x[i] = cleaned.x[i];
+        span = cleaned.span;
+        counts.nonfinite += cleaned.counts.nonfinite;
+        counts.saturated += cleaned.counts.saturated;
+    }
     span = kvg_quad_join(span, 0xffffffffu);
     float first = 0.0f;
     if (kvg_scale_is_open<FORMAT>(span)) first = kvg_quad_first(x, span.high == -span.low ? span.high : 0.0f, quad);

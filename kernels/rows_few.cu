@@ -100,26 +100,36 @@ __device__ __forceinline__ uint32_t encode_few(const RowsLaunch &launch, const R
     return encode_unit<TYPE, FORMAT == ANY ? KVG_F32 : FORMAT>(raw, to, place.within);
 }
 
-template <int TYPE, bool WIDE, int FIRST, int SECOND, bool EARLY> __global__ void __launch_bounds__(THREADS) few_kernel(const __grid_constant__ RowsLaunch launch)
+/* Formats that are known at run time, and dimensions that are no multiple of 8. */
+template <int TYPE, bool WIDE> __global__ void __launch_bounds__(THREADS) few_any_kernel(const __grid_constant__ RowsLaunch launch)
 {
-#if __CUDA_ARCH__ >= 900
-    if (EARLY) asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
-#endif
-    const bool       second = launch.planes == 2 && blockIdx.z >= launch.plane[0].few_parts;
-    const RowsPlane &plane = launch.plane[second];
-    const Span       span = span_of_place(launch, blockIdx.y);
+    const RowsPlane &plane = launch.plane[launch.planes == 2 && blockIdx.z >= launch.plane[0].few_parts];
+    const Span       span = span_of_place<true>(launch, blockIdx.y);
     uint32_t         seen;
 
-    if (FIRST == ANY && plane.units == 0) {
+    if (plane.units != 0) {
+        seen = encode_few<TYPE, WIDE, ANY>(launch, plane, span);
+    } else {
         if (span.slot < 0 || blockIdx.x >= span.rows || (blockIdx.z != 0 && blockIdx.z != launch.plane[0].few_parts)) return;
         const uint32_t row = span.first + blockIdx.x;
         const Target   target = target_of(plane, span.slot, row, chunk_or_base(plane, span.slot, row));
         seen = encode_elements<TYPE>(plane, plane.elements + (int64_t)(span.token + blockIdx.x) * plane.token_bytes, target.first, launch.heads);
-    } else if (FIRST == SECOND || !second) {
-        seen = encode_few<TYPE, WIDE, FIRST>(launch, plane, span);
-    } else {
-        seen = encode_few<TYPE, WIDE, SECOND>(launch, plane, span);
     }
+    kvg_warp_count({seen & 0xffff, seen >> 16}, launch.counts);
+}
+
+/* Each plane has code of its own, so that its parameters stand at places that are known. */
+template <int TYPE, int FIRST, int SECOND, bool BY_LENGTH, bool EARLY>
+__global__ void __launch_bounds__(THREADS) few_kernel(const __grid_constant__ RowsLaunch launch)
+{
+#if __CUDA_ARCH__ >= 900
+    if (EARLY) asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
+    const Span span = span_of_place<BY_LENGTH>(launch, blockIdx.y);
+    uint32_t   seen;
+
+    if (launch.planes == 1 || blockIdx.z < launch.plane[0].few_parts) seen = encode_few<TYPE, true, FIRST>(launch, launch.plane[0], span);
+    else seen = encode_few<TYPE, true, SECOND>(launch, launch.plane[1], span);
     kvg_warp_count({seen & 0xffff, seen >> 16}, launch.counts);
 }
 
@@ -148,7 +158,7 @@ dim3 few_grid(RowsLaunch *launch, uint32_t threads)
     return dim3(most, launch->places, parts * launch->planes);
 }
 
-template <int TYPE, bool WIDE, int FIRST, int SECOND> void start(const RowsLaunch *launch, dim3 grid, uint32_t threads, cudaStream_t stream)
+template <int TYPE, int FIRST, int SECOND> void start_pair(const RowsLaunch *launch, dim3 grid, uint32_t threads, cudaStream_t stream)
 {
     const char *early = getenv("KVG_FEW_EARLY");
 
@@ -163,24 +173,33 @@ template <int TYPE, bool WIDE, int FIRST, int SECOND> void start(const RowsLaunc
         config.stream = stream;
         config.attrs = &attribute;
         config.numAttrs = 1;
-        cudaLaunchKernelEx(&config, few_kernel<TYPE, WIDE, FIRST, SECOND, true>, *launch);
-    } else {
-        few_kernel<TYPE, WIDE, FIRST, SECOND, false><<<grid, threads, 0, stream>>>(*launch);
+        cudaLaunchKernelEx(&config, few_kernel<TYPE, FIRST, SECOND, false, true>, *launch);
+        return;
     }
+    if (launch->first_row == nullptr && launch->len_staged != nullptr) few_kernel<TYPE, FIRST, SECOND, true, false><<<grid, threads, 0, stream>>>(*launch);
+    else few_kernel<TYPE, FIRST, SECOND, false, false><<<grid, threads, 0, stream>>>(*launch);
+}
+
+/* False: formats that have no kernel of their own. */
+template <int TYPE> bool start_known(const RowsLaunch *launch, dim3 grid, uint32_t threads, cudaStream_t stream)
+{
+    const uint32_t first = launch->plane[0].format, second = launch->planes == 2 ? launch->plane[1].format : first;
+
+    if (first == KVG_Q8_0 && second == KVG_Q5_1) start_pair<TYPE, KVG_Q8_0, KVG_Q5_1>(launch, grid, threads, stream);
+    else if (first == KVG_Q8_0 && second == KVG_Q8_0) start_pair<TYPE, KVG_Q8_0, KVG_Q8_0>(launch, grid, threads, stream);
+    else if (first == KVG_BF16 && second == KVG_BF16) start_pair<TYPE, KVG_BF16, KVG_BF16>(launch, grid, threads, stream);
+    else if (first == KVG_FP8 && second == KVG_FP8) start_pair<TYPE, KVG_FP8, KVG_FP8>(launch, grid, threads, stream);
+    else return false;
+    return true;
 }
 
 template <int TYPE> void start_type(const RowsLaunch *launch, dim3 grid, uint32_t threads, cudaStream_t stream)
 {
-    const uint32_t first = launch->plane[0].format, second = launch->planes == 2 ? launch->plane[1].format : first;
+    const bool whole = launch->plane[0].units != 0 && (launch->planes == 1 || launch->plane[1].units != 0);
 
-    if (launch->aligned && getenv("KVG_FEW_SWITCH") == nullptr && launch->plane[0].units != 0 && (launch->planes == 1 || launch->plane[1].units != 0)) {
-        if (first == KVG_Q8_0 && second == KVG_Q5_1) return start<TYPE, true, KVG_Q8_0, KVG_Q5_1>(launch, grid, threads, stream);
-        if (first == KVG_Q8_0 && second == KVG_Q8_0) return start<TYPE, true, KVG_Q8_0, KVG_Q8_0>(launch, grid, threads, stream);
-        if (first == KVG_BF16 && second == KVG_BF16) return start<TYPE, true, KVG_BF16, KVG_BF16>(launch, grid, threads, stream);
-        if (first == KVG_FP8 && second == KVG_FP8) return start<TYPE, true, KVG_FP8, KVG_FP8>(launch, grid, threads, stream);
-    }
-    if (launch->aligned) start<TYPE, true, ANY, ANY>(launch, grid, threads, stream);
-    else start<TYPE, false, ANY, ANY>(launch, grid, threads, stream);
+    if (launch->aligned && whole && getenv("KVG_FEW_SWITCH") == nullptr && start_known<TYPE>(launch, grid, threads, stream)) return;
+    if (launch->aligned) few_any_kernel<TYPE, true><<<grid, threads, 0, stream>>>(*launch);
+    else few_any_kernel<TYPE, false><<<grid, threads, 0, stream>>>(*launch);
 }
 
 } // namespace

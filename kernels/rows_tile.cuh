@@ -13,8 +13,8 @@ struct Span { /* a place's rows */
     uint64_t token;
 };
 
-/* All that differs from step to step, loaded side by side: nothing here waits for anything but len_staged for its slot. */
-__device__ __forceinline__ Span span_of_place(const RowsLaunch &launch, uint32_t place)
+/* All that differs from step to step, loaded side by side. BY_LENGTH: the first row may have to be found by the slot, and waits for it. */
+template <bool BY_LENGTH> __device__ __forceinline__ Span span_of_place(const RowsLaunch &launch, uint32_t place)
 {
     Span span;
 
@@ -22,8 +22,16 @@ __device__ __forceinline__ Span span_of_place(const RowsLaunch &launch, uint32_t
     span.rows = launch.rows != nullptr ? __ldg(launch.rows + place) : launch.rows_max;
     span.first = launch.first_row != nullptr ? __ldg(launch.first_row + place) : 0;
     span.token = launch.first_token != nullptr ? __ldg(launch.first_token + place) : (uint64_t)place * launch.token_pitch;
-    if (launch.first_row == nullptr && launch.len_staged != nullptr && span.slot >= 0) span.first = __ldg(launch.len_staged + span.slot) - span.rows;
+    if (BY_LENGTH && launch.first_row == nullptr && launch.len_staged != nullptr && span.slot >= 0) {
+        span.first = __ldg(launch.len_staged + span.slot) - span.rows;
+    }
     return span;
+}
+
+/* A call, since it is rare and a division is long. */
+template <int> __device__ __noinline__ uint32_t wrapped(uint32_t row, uint32_t ring_rows)
+{
+    return row % ring_rows;
 }
 
 /* The table's entry; flat: the absolute row at physical row 0. Only loaded: arithmetic on it would wait for it, and elements are still to be
@@ -53,7 +61,7 @@ __device__ __forceinline__ Target target_of(const RowsPlane &plane, uint32_t slo
     } else {
         target.first += (uint64_t)slot * plane.slot_bytes;
         if (plane.ring_rows != 0) {
-            if (at >= plane.ring_rows) at %= plane.ring_rows;
+            if (at >= plane.ring_rows) at = wrapped<0>(at, plane.ring_rows);
             target.wrap_at = plane.ring_rows - at;
             target.wrap = plane.ring_rows * target.stride;
         }
@@ -79,7 +87,7 @@ struct Tile {
 /* Consecutive rows, cut at multiples of the tile. */
 __device__ __forceinline__ Tile tile_of(const RowsLaunch &launch, const RowsPlane &plane, uint32_t head)
 {
-    const Span     span = span_of_place(launch, blockIdx.y);
+    const Span     span = span_of_place<true>(launch, blockIdx.y);
     const uint32_t from = (span.first & ~(launch.tile_rows - 1)) + blockIdx.x * launch.tile_rows;
     const uint32_t end = min(span.first + span.rows, from + launch.tile_rows);
     Tile           tile = {0, (uint32_t)span.slot, max(span.first, from), head, nullptr};
