@@ -174,22 +174,12 @@ typedef struct Ring {
     uint32_t held[STAGES_MAX]; /* 0: a piece past the end, nothing was copied */
 } Ring;
 
-/* Which stage, and how often it came round before. */
-typedef struct Turn {
-    uint32_t stage, round;
-} Turn;
-
-__device__ __forceinline__ void turn_on(Turn &turn, uint32_t by, uint32_t stages)
-{
-    for (turn.stage += by; turn.stage >= stages; turn.stage -= stages) turn.round++;
-}
-
 template <int ROWS, bool TABLE> __device__ __forceinline__ void fill_ring(const Job &job, Share share, Piece at, Ring &ring, uint8_t *stage_memory,
                                                                            uint32_t stages)
 {
     constexpr uint32_t K_BYTES = ROWS * K_ROW, V_BYTES = ROWS * V_ROW;
     const uint32_t     lane = threadIdx.x & 31;
-    Turn               turn = {0, 0};
+    uint32_t           stage = 0, round = 0;
 
     for (uint32_t first = 0; first < share.count; first += 32) {
         Piece    next = {nullptr, nullptr};
@@ -197,48 +187,57 @@ template <int ROWS, bool TABLE> __device__ __forceinline__ void fill_ring(const 
 
         if (later < share.count) next = locate<ROWS, TABLE>(job, share.first + later * share.step);
         for (uint32_t j = 0; j < n; j++) {
-            if (turn.round > 0) barrier_wait(&ring.empty[turn.stage], (turn.round - 1) & 1);
+            if (round > 0) barrier_wait(&ring.empty[stage], (round - 1) & 1);
             if (lane == j) {
-                uint8_t *target = stage_memory + (size_t)turn.stage * (K_BYTES + V_BYTES);
-                ring.held[turn.stage] = at.k != nullptr;
+                uint8_t *target = stage_memory + (size_t)stage * (K_BYTES + V_BYTES);
+                ring.held[stage] = at.k != nullptr;
                 if (at.k != nullptr) {
-                    barrier_expect(&ring.full[turn.stage], K_BYTES + V_BYTES);
-                    bulk_copy(target, at.k, K_BYTES, &ring.full[turn.stage]);
-                    bulk_copy(target + K_BYTES, at.v, V_BYTES, &ring.full[turn.stage]);
+                    barrier_expect(&ring.full[stage], K_BYTES + V_BYTES);
+                    bulk_copy(target, at.k, K_BYTES, &ring.full[stage]);
+                    bulk_copy(target + K_BYTES, at.v, V_BYTES, &ring.full[stage]);
                 } else {
-                    barrier_arrive(&ring.full[turn.stage]);
+                    barrier_arrive(&ring.full[stage]);
                 }
             }
-            turn_on(turn, 1, stages);
+            if (++stage == stages) {
+                stage = 0;
+                round++;
+            }
         }
         at = next;
     }
 }
 
-template <int ROWS> __device__ __forceinline__ void use_ring(const Job &job, Share share, Ring &ring, const uint8_t *stage_memory, uint32_t stages)
+/* One piece, from a stage that is full; the stage is empty afterwards. */
+template <int ROWS> __device__ __forceinline__ void use_stage(Ring &ring, const uint8_t *at, uint32_t stage, uint32_t round, uint32_t *to)
 {
     constexpr uint32_t BYTES = ROWS * (K_ROW + V_ROW), LOADS = (BYTES + 511) / 512;
-    const uint32_t     lane = threadIdx.x & 31, user = threadIdx.x / 32 - 1;
-    Turn               turn = {0, 0};
+    const uint32_t     lane = threadIdx.x & 31;
+    uint4              sum = make_uint4(0, 0, 0, 0);
 
-    turn_on(turn, user, stages);
-    for (uint32_t n = user; n < share.count; n += BULK_USERS) {
-        const uint8_t *at = stage_memory + (size_t)turn.stage * BYTES;
-        uint4          sum = make_uint4(0, 0, 0, 0);
-
-        barrier_wait(&ring.full[turn.stage], turn.round & 1);
-        if (ring.held[turn.stage]) {
+    barrier_wait(&ring.full[stage], round & 1);
+    if (ring.held[stage]) {
 #pragma unroll
-            for (uint32_t i = 0; i < LOADS; i++) {
-                if (i * 512 + 512 <= BYTES || i * 512 + lane * 16 < BYTES) add(sum, *(const uint4 *)(const void *)(at + i * 512 + lane * 16));
-            }
+        for (uint32_t i = 0; i < LOADS; i++) {
+            if (i * 512 + 512 <= BYTES || i * 512 + lane * 16 < BYTES) add(sum, *(const uint4 *)(const void *)(at + i * 512 + lane * 16));
         }
-        uint32_t whole = fold(sum); /* every lane has read: the stage is free */
-        if (lane == 0) {
-            barrier_arrive(&ring.empty[turn.stage]);
-            job.sums[share.first + n * share.step] = whole;
+    }
+    uint32_t whole = fold(sum); /* every lane has read */
+    if (lane == 0) {
+        barrier_arrive(&ring.empty[stage]);
+        *to = whole;
+    }
+}
+
+/* A stage is always the same warp's: a wait by parity is right only for one who has seen the round before. */
+template <int ROWS> __device__ __forceinline__ void use_ring(const Job &job, Share share, Ring &ring, const uint8_t *stage_memory, uint32_t stages)
+{
+    uint32_t round = 0;
+
+    for (uint32_t first = 0; first < share.count; first += stages, round++) {
+        for (uint32_t stage = threadIdx.x / 32 - 1; stage < stages && first + stage < share.count; stage += BULK_USERS) {
+            use_stage<ROWS>(ring, stage_memory + (size_t)stage * ROWS * (K_ROW + V_ROW), stage, round, &job.sums[share.first + (first + stage) * share.step]);
         }
-        turn_on(turn, BULK_USERS, stages);
     }
 }
 
