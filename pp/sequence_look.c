@@ -35,10 +35,10 @@ static KvgStatus check_rows(const KvgSequence *sequence, uint32_t il, uint32_t p
 {
     KVG_TRY(check(sequence));
     const KvCache     *cache = &sequence->cache;
-    const KvPlaneView *view = kvg_placement_view(sequence->placement, il);
-    if (view == NULL) {
+    if (kvg_placement_view(sequence->placement, il) == NULL) {
         return KVG_EINVAL;
     }
+    const KvPlaneView *view = kvg_store_view(sequence->placement->store, il); /* the host's own: the one shown may point into a device's memory */
     if (cache->tainted) {
         return kvg_fail(KVG_ETAINTED, "sequence %llu is tainted: its rows are not provably intact; close it", (unsigned long long)sequence->id);
     }

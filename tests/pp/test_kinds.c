@@ -162,6 +162,33 @@ START_TEST(test_a_snapshot_may_outlive_its_placement)
 }
 END_TEST
 
+START_TEST(test_rows_read_back_and_found_are_those_that_were_written)
+{
+    float   made[64], expected[64], got[20 * 64];
+    uint8_t stored[64 * 4];
+    Run     run;
+    open_run(&run, jamba, 1, 1, _i == 0 ? KVG_LAYOUT_POOL : KVG_LAYOUT_FLAT, 2, -1, 0);
+    ck_assert_int_eq(run_step(&run, (uint32_t[]){ 40, 41 }, 2, 81, -1), KVG_OK);
+    for (uint32_t plane = KVG_PLANE_K; plane <= KVG_PLANE_V; plane++) {
+        const KvPlaneView *view = kvg_plane_view(run.g.batch[0], 1);
+        const KvPlane     *at = plane == KVG_PLANE_K ? &view->k : &view->v;
+        ck_assert_msg(kvg_sequence_read(run.s[0][0], 1, plane, 58, 20, got) == KVG_OK, "%s", kvg_last_error());
+        for (uint32_t r = 0; r < 20; r++) {
+            for (uint32_t e = 0; e < 64; e++) made[e] = test_value(100, 1, plane, e / 32, 58 + r, e % 32);
+            kvg_encode_f32(at->format, made, 64, stored, NULL);
+            kvg_decode_f32(at->format, stored, 64, expected);
+            ck_assert_mem_eq(got + r * 64, expected, sizeof expected);
+            const uint8_t *row = kvg_sequence_row(run.s[0][0], 1, plane, 1, 58 + r);
+            ck_assert_msg(row != NULL, "%s", kvg_last_error());
+            row = test_device_look(run.g.device.ops != NULL ? &run.g.device : NULL, row, at->head_bytes);
+            ck_assert_mem_eq(row, stored + at->head_bytes, at->head_bytes);
+        }
+    }
+    ck_assert_int_eq(kvg_sequence_read(run.s[0][0], 1, KVG_PLANE_K, 80, 2, got), KVG_EINVAL);
+    grid_close(&run.g);
+}
+END_TEST
+
 /* A model that keeps recurrent state alone: its lengths still count, its rows cost nothing. */
 static const char mamba[] =
     "{\"model_type\":\"nemotron_h\",\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":32,\"num_hidden_layers\":3,"
@@ -225,6 +252,7 @@ int main(void)
     tcase_add_loop_test(tc, test_snapshot_and_rollback_of_every_kind_on_every_rank, 0, MODELS);
     tcase_add_loop_test(tc, test_fork_of_every_kind_goes_its_own_way, 0, MODELS);
     tcase_add_test(tc, test_a_snapshot_may_outlive_its_placement);
+    tcase_add_loop_test(tc, test_rows_read_back_and_found_are_those_that_were_written, 0, 2);
     tcase_add_test(tc, test_a_model_of_recurrent_layers_alone_steps_and_replays);
     tcase_add_test(tc, test_mtp_blocks_live_on_the_last_stage_and_commit_with_the_trunk);
     suite_add_tcase(suite, tc);
