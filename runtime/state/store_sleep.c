@@ -47,6 +47,9 @@ void kvg_store_sleep(KvStore *store)
 {
     KVG_ASSERT(store->slots_open == 0 && !store->asleep && !store->resizing);
     for (uint32_t c = 0; c < store->class_count; c++) store->classes[c].units_ahead = 0;
+    store->dev->ops->free(store->dev->self, store->scratch); /* comes again when it is needed */
+    store->scratch = NULL;
+    store->scratch_bytes = 0;
     give_back_all(store);
     store->asleep = 1;
 }

@@ -15,5 +15,6 @@ foreach(program engine_loop_c11 engine_loop_cpp17)
   set_tests_properties(${program} PROPERTIES TIMEOUT 120 LABELS unit)
 endforeach()
 
-# Its device is one whose memory the host cannot touch, without a GPU.
+# Their device is one whose memory the host cannot touch, without a GPU.
 target_sources(test_serving PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
+target_sources(test_sleep_kinds PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
