@@ -77,7 +77,7 @@ static void describe(const KvgBatch *batch, KvgGraph *graph)
     kvg_store_run_words(placement->store, &store);
     *arrays = (KvVoteArrays){ .words = run->device.words, .ahead = run->device.ahead, .entries = run->slots, .classes = kvg_store_class_count(placement->store),
                               .slots = (const int32_t *)run->device.places, .ids = run->device.ids, .generations = run->device.generations,
-                              .accepted = graph->accept == KVG_ACCEPT_DEVICE ? run->device.accepted : NULL, .next_rows = run->device.next_rows,
+                              .accepted = run->device.accepted /* all that are staged, unless the engine says otherwise; taint is flagged there */, .next_rows = run->device.next_rows,
                               .taken = run->device.taken, .rows = run->device.places + run->slots, .first_row = run->device.places + 2 * (size_t)run->slots,
                               .len = store.len, .len_staged = store.len_staged, .outcome = (uint64_t *)(void *)(run->device_words + RUN_OUTCOME_AT) };
     if (kvg_store_columns(placement->store) != 0) {
@@ -147,6 +147,7 @@ static KvgStatus new_graph(KvgBatch *batch, const KvgCapture *capture, uint32_t 
     memcpy(graph->captured, capture->rows_per_slot, batch->slots * sizeof(uint32_t));
     graph->rows_max = rows_max;
     graph->accept = capture->accept;
+    graph->board = batch->run->board;
     KVG_TRY_GOTO(device->ops->uninit(device->self, batch->slots * sizeof(uint32_t), &graph->tokens), err_free);
     graph->batch = batch;
     graph->next = batch->run->graphs;
@@ -167,6 +168,16 @@ err_free:
 
 /* ---- the calls */
 
+/* A grid of several ranks may have been given another board since the last capture. */
+static void take_board(KvgBatch *batch)
+{
+    const KvgGrid *grid = batch->placement->grid;
+
+    if (grid->ranks == 1) return;
+    batch->run->board = grid->board;
+    batch->run->control = grid->board_control;
+}
+
 /* The last replay's record is decided at the head of the next one: no compute stream waits for another stage's work (S7). */
 static int decides_at_head(const KvgBatch *batch)
 {
@@ -175,10 +186,10 @@ static int decides_at_head(const KvgBatch *batch)
 
 static KvgStatus vote(const KvgBatch *batch, unsigned acts)
 {
-    return kvg_run_ops(batch)->vote(batch->placement->device.self, acts, &batch->run->board, &batch->run->capturing->arrays, batch->run->stream);
+    return kvg_run_ops(batch)->vote(batch->placement->device.self, acts, &batch->run->capturing->board, &batch->run->capturing->arrays, batch->run->stream);
 }
 
-static void give_up(KvgBatch *batch)
+void kvg_capture_give_up(KvgBatch *batch)
 {
     KvgGraph *graph = batch->run->capturing;
 
@@ -200,6 +211,7 @@ KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, Kv
         return kvg_fail(KVG_EBUSY, "a run of this grid is on; end it before a capture begins");
     }
     if (batch->run == NULL) KVG_TRY(kvg_run_open(batch));
+    take_board(batch);
     KVG_TRY(new_graph(batch, capture, rows_max, &graph));
     status = kvg_run_ops(batch)->capture_begin(batch->placement->device.self, stream, &graph->joined);
     if (status != KVG_OK) {
@@ -210,7 +222,7 @@ KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, Kv
     batch->run->stream = stream;
     if (decides_at_head(batch)) {
         status = vote(batch, KVG_VOTE_ACT_DECIDE);
-        if (status != KVG_OK) give_up(batch);
+        if (status != KVG_OK) kvg_capture_give_up(batch);
     }
     return status;
 }
@@ -237,7 +249,7 @@ KvgStatus kvg_batch_capture_end(KvgBatch *batch, KvgGraph **graph_p)
     *graph_p = graph;
     return KVG_OK;
 err_give_up:
-    give_up(batch);
+    kvg_capture_give_up(batch);
     return status;
 }
 

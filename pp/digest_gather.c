@@ -121,6 +121,7 @@ KvgStatus kvg_sequence_digest_start(KvgSequence *sequence, KvDigest *digest, Kvg
     if (sequence->placement->grid->state == KVG_EINDOUBT) {
         return kvg_grid_usable(sequence->placement->grid);
     }
+    KVG_TRY(kvg_grid_no_run(sequence->placement->grid)); /* its device may be further than is known here */
     if (kvg_sequence_in_step(sequence) == 1) {
         return kvg_fail(KVG_EBUSY, "sequence %llu is in a step that is begun and not posted", (unsigned long long)sequence->id);
     }

@@ -308,7 +308,7 @@ KvgStatus kvg_grid_turn(KvgGrid *grid)
     if (grid->ranks == 1) {
         return KVG_OK;
     }
-    if (grid->votes != NULL) {
+    if (grid->votes != NULL && grid->run_count == 0) { /* a peer whose run has ended may be far ahead: its records wait until this run's steps are known */
         kvg_records_take(grid->votes);
     }
     now = kvg_grid_now(grid);

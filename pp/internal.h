@@ -214,6 +214,7 @@ struct KvgStep {
     KvgOutcome    outcome;
     char          why[384]; /* the sentence of the outcome's status */
     KvGather      running_gather;
+    int           captured;     /* of a captured run: what columns held before is not known */
 };
 
 struct KvgSequence {

@@ -82,10 +82,7 @@ static KvgStatus open_device_side(KvgBatch *batch, KvgRun *run)
     KVG_TRY(device->ops->zeros(device->self, run->block_bytes, &run->block_device));
     run->device = block_at(run->block_device, run->slots);
     KVG_TRY(device->ops->event_create(device->self, &run->passed));
-    if (grid->ranks == 1) return open_own_board(batch, run);
-    run->board = grid->board;
-    run->control = grid->board_control;
-    return KVG_OK;
+    return grid->ranks == 1 ? open_own_board(batch, run) : KVG_OK; /* else a capture takes the grid's */
 }
 
 KvgStatus kvg_run_open(KvgBatch *batch)
@@ -124,6 +121,7 @@ void kvg_run_close(KvgBatch *batch)
     KvDev  *device = &batch->placement->device;
 
     if (run == NULL) return;
+    if (run->capturing != NULL) kvg_capture_give_up(batch);
     orphan_graphs(batch);
     if (run->passed != NULL) device->ops->event_destroy(device->self, run->passed);
     device->ops->free(device->self, run->own_board);
@@ -201,6 +199,15 @@ static KvgStatus check_idle(const KvgBatch *batch)
     return KVG_OK;
 }
 
+/* A graph's nodes meet where the board was when it was captured. */
+static KvgStatus check_board(const KvgGraph *graph)
+{
+    const KvgGrid *grid = graph->batch->placement->grid;
+
+    if (grid->ranks == 1 || (graph->board.base == grid->board.base && graph->board.control == grid->board.control)) return KVG_OK;
+    return kvg_fail(KVG_ESTALE, "the grid's board was taken away or replaced after this graph was captured; capture anew");
+}
+
 /* Step numbers of a run are known before it begins: nothing may be undecided. */
 static KvgStatus await_all(KvgVotes *votes)
 {
@@ -226,6 +233,7 @@ static void fail_here(KvgRun *run, KvgStatus status)
 static KvgStatus stage(KvgRun *run, KvgSequence *sequence, uint32_t slot, uint32_t steps)
 {
     KvgPlacement *placement = sequence->placement;
+    uint64_t      had = kvg_store_end(placement->store, 0, sequence->cache.slot);
     KvgStatus     status;
 
     if (sequence->cache.classes[0].active) {
@@ -244,11 +252,22 @@ static KvgStatus stage(KvgRun *run, KvgSequence *sequence, uint32_t slot, uint32
         status = KVG_OK;
     }
     KVG_TRY(status);
+    placement->stats.grows += sequence->counted_growth && kvg_store_end(placement->store, 0, sequence->cache.slot) > had;
     kvg_sequence_forget_logits(sequence);
     sequence->generation++;
     sequence->last_step = 0; /* no step that is remembered: release_behind has been done */
     sequence->counted_growth = 1;
     return KVG_OK;
+}
+
+/* Found by this rank alone: it says so in its first record, and every rank taints the same ones. */
+static void say_taint(KvgBatch *batch)
+{
+    for (uint32_t i = 0; i < batch->slots; i++) {
+        if (batch->run->rows[i] == 0 || !batch->sequence[i]->taint_pending) continue;
+        batch->run->local = KVG_ETAINTED; /* before any other "no" */
+        snprintf(batch->run->local_why, sizeof batch->run->local_why, "a sequence is tainted on this rank");
+    }
 }
 
 static void plan_place(KvgBatch *batch, uint32_t slot, uint32_t rows, uint32_t steps)
@@ -283,10 +302,11 @@ static void fill_block(KvgBatch *batch)
     RunBlock *block = &run->host;
 
     for (uint32_t i = 0; i < slots; i++) {
-        block->places[slots + i] = block->next_rows[i] = run->rows[i];
+        block->next_rows[i] = run->rows[i];
+        block->places[slots + i] = run->local == KVG_OK ? run->rows[i] : 0; /* where memory is missing nothing is written */
         block->places[2 * (size_t)slots + i] = run->rows[i] > 0 ? (uint32_t)run->base[i] : 0;
         block->places[3 * (size_t)slots + i] = 0; /* a graph has its own tokens */
-        block->accepted[i] = run->rows[i];
+        block->accepted[i] = run->local == KVG_ETAINTED ? run->rows[i] > 0 && batch->sequence[i]->taint_pending : run->rows[i];
         block->taken[i] = 0;
     }
     memset(block->ahead, 0, kvg_vote_ahead_bytes(slots)); /* of an earlier run */
@@ -332,11 +352,15 @@ static KvgStatus check_joint(KvgGraph *const *graphs, const uint32_t *const *row
         KVG_TRY(kvg_placement_awake(graphs[b]->batch->placement));
     }
     grid = graphs[0]->batch->placement->grid;
-    if (count > grid->window) {
-        return kvg_fail(KVG_EINVAL, "a run of %u batches leaves as many steps undecided, and the grid's window is %u; raise max_in_flight", count, grid->window);
+    if (count > grid->window || 2 * grid->window % count != 0) { /* of 2W steps that are remembered each batch has places of its own, however far it falls behind */
+        return kvg_fail(KVG_EINVAL, "a run of %u batches leaves as many steps undecided, and the grid's window is %u; set max_in_flight to a multiple", count,
+                        grid->window);
     }
     KVG_TRY(kvg_grid_whole(grid));
-    for (uint32_t b = 0; b < count; b++) KVG_TRY(check_idle(graphs[b]->batch));
+    for (uint32_t b = 0; b < count; b++) {
+        KVG_TRY(check_idle(graphs[b]->batch));
+        KVG_TRY(check_board(graphs[b]));
+    }
     return KVG_OK;
 }
 
@@ -345,6 +369,7 @@ static void plan(KvgGraph *graph, const uint32_t *rows_per_slot, uint32_t steps,
     KvgBatch *batch = graph->batch;
     KvgRun   *run = batch->run;
 
+    run->board = graph->board; /* an earlier capture's, as a later one's */
     run->graph = graph;
     run->stream = stream;
     run->first = first;
@@ -356,6 +381,7 @@ static void plan(KvgGraph *graph, const uint32_t *rows_per_slot, uint32_t steps,
     for (uint32_t i = 0; i < batch->slots; i++) {
         plan_place(batch, i, rows_per_slot != NULL ? rows_per_slot[i] : graph->captured[i], steps);
     }
+    say_taint(batch);
     *kvg_run_outcome_word(run) = 0;
     kvg_vote_stop(run->control, 0);
     kvg_vote_allow(run->control, batch->placement->grid->timeout_ns / 1000u);
@@ -483,7 +509,10 @@ KvgStatus kvg_run_test(KvgGraph *graph, uint64_t *published, int *stopped)
     KvgBatch  *batch = graph != NULL ? graph->batch : NULL;
     KvVoteWord word;
 
-    if (batch == NULL || batch->run->graph != graph || published == NULL || stopped == NULL) {
+    if (published == NULL || stopped == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_run_test: places for what is published and whether it has stopped are needed");
+    }
+    if (batch == NULL || batch->run->graph != graph) {
         return kvg_fail(KVG_ESTALE, "kvg_run_test: no run of this graph is on");
     }
     KVG_TRY(kvg_grid_turn(batch->placement->grid));

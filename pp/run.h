@@ -52,9 +52,9 @@ typedef struct KvgRunArrays {
     const uint32_t *rows;      /* [slots] rows that this replay stages; 0: none, or the run has stopped */
     const uint32_t *first_row; /* [slots] absolute row of the first of them */
     const uint32_t *taken;     /* [slots] rows that the replay before kept */
-    uint32_t       *accepted;  /* [slots] written by the engine: rows of this replay to keep (KVG_ACCEPT_DEVICE) */
+    uint32_t       *accepted;  /* [slots] rows of this replay to keep: as many as are planned, or what the engine writes (KVG_ACCEPT_DEVICE) */
     uint64_t       *user;      /* written by the engine: its own digest, e.g. of token ids; 0: none */
-    int32_t        *status;    /* written by the engine: 0, or the KvgStatus of its "no" */
+    int32_t        *status;    /* written by the engine: 0, or the KvgStatus of its "no"; with KVG_ETAINTED accepted is 1 for each tainted place, else 0 */
 } KvgRunArrays;
 
 /** Starts capturing on `stream`, which is the caller's own (not NULL). Until capture_end, kvg_write_kv and kvg_write_latent of this batch put nodes into the
@@ -71,9 +71,10 @@ KVG_API KvgStatus kvg_run_arrays(const KvgBatch *batch, KvgRunArrays *arrays);
 /** Plans a run of up to `steps` replays, each of rows_per_slot[slot] rows for each place (NULL: as captured; at most as captured; 0 or an empty place: takes no part).
  *  First decides every step begun before. A sequence that cannot take part is left out, the same on every rank: kvg_run_refusal (ECAPACITY, ENOFIT more than
  *  prefill_chunk_max rows of a windowed class in all, ETAINTED, EBUSY a replay is owed). What is planned reaches the device in order on `stream`. Reach: posted.
- *  The call fails with EINVAL, EBUSY, EINDOUBT, EPEER, ELAYOUT: no run is on. */
+ *  A failure of this rank alone (ENOMEM, taint that it has found) is voted: the first replay writes nothing here and is refused, or taints, on every rank.
+ *  The call fails with EINVAL, EBUSY, EINDOUBT, EPEER, ELAYOUT, ESTALE (the grid's board was replaced after the capture): no run is on. */
 KVG_API KvgStatus kvg_run_begin(KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot, KvgStream stream);
-/** The same for several batches that take turns, as a pipeline's micro-batches do: of one grid, at most 4 (and at most the grid's window of undecided steps), with
+/** The same for several batches that take turns, as a pipeline's micro-batches do: of one grid, at most 4 (and the grid's window W of undecided steps takes as many, 2W being a multiple), with
  *  disjoint sequences, each with steps and votes of its own. Replays are launched in the order of `graphs`, one of each in turn, on every rank. A batch that
  *  stops early stops alone; all end together, by kvg_run_end with any of the graphs. */
 KVG_API KvgStatus kvg_run_begin_joint(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream);
@@ -94,7 +95,7 @@ typedef struct KvgRunResult {
 KVG_API KvgStatus kvg_run_test(KvgGraph *graph, uint64_t *published, int *stopped);
 /** Ends the run when `stream` has passed every replay launched on it; every wait in them is bounded by the deadline. Fewer replays than planned are fine, the same
  *  number on every rank. KVG_OK: all that was launched is published; else the status of the step that ended it (as kvg_step_wait; EINDOUBT: settle the grid).
- *  Reach: posted. */
+ *  Recurrent layers hold the state at the last row alone then: a rewind behind it is ELAPPED until steps have gone on. Reach: posted. */
 KVG_API KvgStatus kvg_run_end(KvgGraph *graph, KvgStream stream, KvgRunResult *result);
 /** Status and result of this graph's batch in the run that ended last: what kvg_run_end says of the graph that it was called with. Reach: local. */
 KVG_API KvgStatus kvg_run_result(const KvgGraph *graph, KvgRunResult *result);

@@ -63,6 +63,7 @@ static void adopt_lengths(KvgBatch *batch)
         KVG_ASSERT(committed <= (run->last - run->first + 1) * run->rows[i]);
         run->result_rows[i] = (uint32_t)committed;
         kvg_kv_cache_run_end(&sequence->cache, committed, (uint32_t)run->columns[sequence->cache.slot]);
+        kvg_sequence_forget_logits(sequence);
     }
 }
 
@@ -74,6 +75,7 @@ static void place_step(KvgBatch *batch, uint64_t number)
     for (uint32_t i = 0; i < batch->slots; i++) {
         step->entries[i] = (KvStepEntry){ .slot = i };
     }
+    step->captured = 1;
     batch->run->step = step;
 }
 
@@ -101,6 +103,7 @@ static void remember_published(KvgBatch *batch)
         run->step->accepted[i] = run->host.taken[i];
     }
     kvg_step_adopt_published(run->step);
+    run->outcome = run->step->outcome;
     batch->placement->stats.steps += run->published - 1; /* and this one */
     batch->placement->stats.commits += run->published - 1;
 }
@@ -116,6 +119,23 @@ static void fill_numbers(KvgVotes *votes, uint64_t most)
 }
 
 /* ---- what ended it */
+
+/* This rank's "no", if that ended it. What the plan did not say came from the engine: its status word, or a count that cannot be. */
+static void say_no(const KvgBatch *batch)
+{
+    const KvgRun *run = batch->run;
+    KvgStep      *step = run->step;
+
+    step->local = run->local;
+    memcpy(step->local_why, run->local_why, sizeof step->local_why);
+    if (run->local != KVG_OK || run->word.kind != KVG_VOTE_WORD_DECIDED || run->word.outcome.kind != KVG_VOTE_REFUSED ||
+        (int)run->word.outcome.rank != batch->placement->grid->rank) {
+        return;
+    }
+    step->local = (KvgStatus)run->word.outcome.status;
+    snprintf(step->local_why, sizeof step->local_why, "%s", run->host.words->status != 0 ? "the engine's kernels refused (KvgRunArrays.status)" :
+                                                            "an accepted count is above the rows that were staged");
+}
 
 /* The rows that the device has staged are staged here too. They were booked for the run, so agreed state cannot refuse them. */
 static void stage_again(KvgBatch *batch)
@@ -134,8 +154,7 @@ static void stage_again(KvgBatch *batch)
         KVG_ASSERT(status == KVG_OK || status == KVG_ENOMEM || status == KVG_EDEVICE);
         run->step->first_row[i] = sequence->cache.pos;
     }
-    run->step->local = run->local;
-    memcpy(run->step->local_why, run->local_why, sizeof run->step->local_why);
+    say_no(batch);
     run->step->state = KVG_STEP_POSTED;
     run->step->posted_ns = kvg_grid_now(batch->placement->grid);
 }
@@ -162,11 +181,15 @@ static KvgStatus doubt(const KvgBatch *batch)
     if (missing < grid->ranks && kvg_grid_is_lost(grid, missing)) {
         return kvg_step_in_doubt(batch->run->step, missing, grid->liveness.ops->why(grid->liveness.self, missing));
     }
-    snprintf(why, sizeof why, "the device has waited for it for KVGRID_TIMEOUT_MS (%u)", grid->policy.timeout_ms);
+    if (batch->run->word.kind == KVG_VOTE_WORD_STOPPED) {
+        snprintf(why, sizeof why, "the wait for it was given up");
+    } else {
+        snprintf(why, sizeof why, "the device has waited for it for KVGRID_TIMEOUT_MS (%u)", grid->policy.timeout_ms);
+    }
     return kvg_step_in_doubt(batch->run->step, missing, why);
 }
 
-static KvgStatus decide_end(const KvgBatch *batch)
+static KvgStatus decide_end(KvgBatch *batch)
 {
     KvgRun   *run = batch->run;
     KvgVotes *votes = run->step->votes;
@@ -176,7 +199,9 @@ static KvgStatus decide_end(const KvgBatch *batch)
     if (run->word.kind != KVG_VOTE_WORD_DECIDED) return doubt(batch);
     KVG_ASSERT(kvg_records_slot(votes, run->ended_by)->arrived == (uint32_t)votes->grid->ranks); /* the device has read them all */
     KVG_TRY(kvg_step_progress(run->step, &done));
-    return done ? KVG_OK : kvg_step_await(run->step); /* comparing running digests */
+    if (!done) KVG_TRY(kvg_step_await(run->step)); /* comparing running digests */
+    run->outcome = run->step->outcome;
+    return KVG_OK;
 }
 
 /* ---- taking over, all batches of the run */
@@ -199,7 +224,7 @@ static void taint_run(KvgBatch *batch)
         KvgSequence *sequence = batch->sequence[i];
         if (batch->run->rows[i] == 0) continue;
         kvg_kv_cache_run_end(&sequence->cache, 0, (uint32_t)sequence->cache.held.current);
-        kvg_kv_cache_taint(&sequence->cache);
+        sequence->taint_pending = 1; /* this rank alone knows: the next vote tells the others */
         kvg_sequence_drop_attached(sequence);
     }
 }
@@ -212,6 +237,7 @@ static KvgStatus lose_run(KvgGrid *grid, KvgBatch *const *batches, uint32_t coun
     for (uint32_t b = 0; b < count; b++) {
         taint_run(batches[b]);
         batches[b]->run->step = NULL;
+        batches[b]->run->outcome = (KvgOutcome){ 0 };
         batches[b]->run->published = batches[b]->run->ended_by = 0;
         memset(batches[b]->run->result_rows, 0, batches[b]->slots * sizeof(uint32_t));
         batches[b]->run->status = status;
@@ -237,17 +263,25 @@ static void read_words(KvgBatch *batch)
 
 static void number_steps(KvgVotes *votes, KvgBatch *const *batches, uint32_t count)
 {
-    uint64_t most = votes->begun, undecided = UINT64_MAX;
+    uint64_t most = votes->begun;
 
     for (uint32_t b = 0; b < count; b++) {
         const KvgRun *run = batches[b]->run;
         uint64_t      last = run->ended_by != 0 ? run->ended_by : run->published != 0 ? run->first + (run->published - 1) * run->advance : 0;
         most = last > most ? last : most;
-        undecided = run->ended_by != 0 && run->ended_by < undecided ? run->ended_by : undecided;
     }
     fill_numbers(votes, most);
     votes->begun = most;
-    votes->decided = undecided <= most ? undecided - 1 : most;
+}
+
+/* All but the steps that are posted again is decided, however far behind the ring of steps it lies. */
+static void mark_decided(KvgVotes *votes, KvgBatch *const *batches, uint32_t count)
+{
+    votes->decided = votes->begun;
+    for (uint32_t b = 0; b < count; b++) {
+        const KvgStep *step = batches[b]->run->step;
+        if (step != NULL && step->state != KVG_STEP_DECIDED && step->number <= votes->decided) votes->decided = step->number - 1;
+    }
 }
 
 static void end_batch(KvgBatch *batch)
@@ -267,10 +301,13 @@ static void take_over(KvgGrid *grid, KvgBatch *const *batches, uint32_t count)
     number_steps(grid->votes, batches, count);
     for (uint32_t b = 0; b < count; b++) {
         batches[b]->run->step = NULL;
+        batches[b]->run->outcome = (KvgOutcome){ 0 };
         if (batches[b]->run->published > 0) remember_published(batches[b]);
         if (batches[b]->run->ended_by != 0) stage_again(batches[b]);
     }
+    mark_decided(grid->votes, batches, count);
     for (uint32_t b = 0; b < count; b++) end_batch(batches[b]);
+    mark_decided(grid->votes, batches, count);
 }
 
 /* ---- the calls */
@@ -302,7 +339,7 @@ KvgStatus kvg_run_result(const KvgGraph *graph, KvgRunResult *result)
     }
     if (result != NULL) {
         *result = (KvgRunResult){ .size = sizeof *result, .first_step = run->first, .published = run->published, .rows = run->result_rows };
-        if (run->step != NULL && run->step->state == KVG_STEP_DECIDED) result->outcome = run->step->outcome;
+        result->outcome = run->outcome;
     }
     return run->status == KVG_OK ? KVG_OK : kvg_fail(run->status, "%s", run->why);
 }

@@ -25,7 +25,7 @@ struct KvgRun {
     RunBlock      host, device;
     uint8_t      *host_words;   /* outcome word, own control, peeked slot */
     uint8_t      *device_words;
-    KvVoteBoard   board;
+    KvVoteBoard   board;        /* the grid's is looked up again by each capture */
     KvVoteControl *control;
     void         *own_board;    /* device memory; NULL: the grid's */
     KvEvent       passed;
@@ -51,6 +51,7 @@ struct KvgRun {
     uint64_t      ended_by;     /* the step that was not published; 0: none */
     KvVoteWord    word;
     KvgStep      *step;         /* the last one decided, or in doubt; NULL: none */
+    KvgOutcome    outcome;      /* of the last one decided; size 0: none */
     KvgStatus     status;
     char          why[384];
     uint32_t     *lengths;      /* [store's slots] scratch: as read back */
@@ -67,6 +68,7 @@ struct KvgGraph {
     KvgAccept     accept;
     int           joined;
     KvVoteArrays  arrays;
+    KvVoteBoard   board;        /* as its nodes have it */
 };
 
 #define RUN_OUTCOME_AT 0u
@@ -82,6 +84,9 @@ static inline const KvDevRunOps *kvg_run_ops(const KvgBatch *batch)
 {
     return batch->placement->device.ops->run;
 }
+
+/* capture.c: the capture that is on ends and leaves no graph. */
+void kvg_capture_give_up(KvgBatch *batch);
 
 /* run.c: makes and frees what a batch needs; the first capture asks for it. */
 KvgStatus kvg_run_open(KvgBatch *batch);

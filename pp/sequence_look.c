@@ -85,6 +85,7 @@ KvCache *kvg_sequence_cache(KvgSequence *sequence)
 KvgStatus kvg_sequence_leaves(const KvgSequence *sequence, KvLeaf *leaves, size_t capacity, size_t *count)
 {
     KVG_TRY(check(sequence));
+    KVG_TRY(kvg_grid_no_run(sequence->placement->grid));
     *count = kvg_kv_cache_leaf_count(&sequence->cache);
     if (capacity == 0) {
         return KVG_OK;

@@ -1,5 +1,5 @@
 /* Step, first half: what a step covers is planned here and changes no committed state. */
-#include "pp/internal.h"
+#include "pp/run_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -210,6 +210,7 @@ KvgStep *kvg_step_place(KvgVotes *votes, uint64_t number, KvgBatch *const *batch
     step->count = 0;
     step->local = KVG_OK;
     step->any_taint = 0;
+    step->captured = 0;
     step->running = votes->grid->running;
     memset(step->rows, 0, step->slots * sizeof *step->rows);
     memset(step->refusal, 0, step->slots * sizeof *step->refusal);
@@ -262,6 +263,9 @@ static KvgStatus check_unposted(const Asked *asked)
         if (asked->batches[b]->open_step != NULL) {
             return kvg_fail(KVG_EBUSY, "step %llu of this batch is begun and not posted; post it before another begins",
                             (unsigned long long)asked->batches[b]->open_step->number);
+        }
+        if (asked->batches[b]->run != NULL && asked->batches[b]->run->capturing != NULL) {
+            return kvg_fail(KVG_EBUSY, "a capture of this batch is on: its writes go into a graph; end that before a step begins");
         }
     }
     return KVG_OK;

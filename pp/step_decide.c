@@ -45,6 +45,7 @@ void kvg_step_publish(KvgStep *step, const uint16_t *stored)
         step->accepted[entry->slot] = rows;
         if (entry->sequence != NULL) {
             step->replay[entry->slot] = kvg_kv_cache_finalize(&entry->sequence->cache, rows);
+            if (step->captured) entry->sequence->cache.held.back = 0; /* as on the ranks whose device has published it */
         }
     }
     step->why[0] = '\0';
