@@ -151,22 +151,30 @@ static inline int run_dev_vote_now(RunDev *dev, const RunNode *node)
     return 1;
 }
 
+/* Runs the node at the queue's head. 0: there is none, or it is blocked. */
+static inline int run_dev_run_one(RunDev *dev)
+{
+    const RunNode *node = dev->queue[dev->head % RUN_QUEUE_MAX];
+
+    if (run_dev_idle(dev)) return 0;
+    if (node->kind == RUN_NODE_VOTE) {
+        if (!run_dev_vote_now(dev, node)) return 0;
+    } else if (node->kind == RUN_NODE_WRITE) {
+        ck_assert_int_eq(indirect_encode_batch(dev, &node->batch, NULL), KVG_OK);
+    } else {
+        node->call(node->user);
+    }
+    dev->head++;
+    if (run_dev_idle(dev)) dev->loose_used = 0;
+    return 1;
+}
+
 /* Runs what can run. 1: something did. */
 static inline int run_dev_pump(RunDev *dev)
 {
     int moved = 0;
 
-    for (; dev->head != dev->tail; dev->head++, moved = 1) {
-        const RunNode *node = dev->queue[dev->head % RUN_QUEUE_MAX];
-        if (node->kind == RUN_NODE_VOTE) {
-            if (!run_dev_vote_now(dev, node)) return moved;
-        } else if (node->kind == RUN_NODE_WRITE) {
-            ck_assert_int_eq(indirect_encode_batch(dev, &node->batch, NULL), KVG_OK);
-        } else {
-            node->call(node->user);
-        }
-    }
-    dev->loose_used = 0;
+    while (run_dev_run_one(dev)) moved = 1;
     return moved;
 }
 

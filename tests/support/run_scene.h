@@ -57,12 +57,14 @@ struct Scene {
     int           open[SCENE_SEQUENCES];
     int           place[SCENE_PLACES]; /* which sequence; -1: empty */
     uint32_t      places;
+    KvgBatch     *other[SCENE_RANKS]; /* a second batch; NULL: none. scene_swap puts it in the first one's place */
+    int           other_place[SCENE_PLACES];
     /* of graphs */
     KvgGraph     *graph[SCENE_GRAPHS][SCENE_RANKS];
     uint32_t      captured[SCENE_GRAPHS][SCENE_PLACES];
     KvgAccept     accept[SCENE_GRAPHS];
     SceneKernel   kernel[SCENE_GRAPHS][SCENE_RANKS][SCENE_LAYERS + 1];
-    KvgRunArrays  arrays[SCENE_RANKS];
+    KvgRunArrays  arrays[SCENE_GRAPHS][SCENE_RANKS];
     uint64_t      id_of_slot[SCENE_SEQUENCES];
     /* what the engine does wrong, and when */
     uint64_t      no_step;   /* 0: never */
@@ -136,7 +138,7 @@ typedef struct ScenePlace {
 static inline ScenePlace scene_place_of(const SceneKernel *kernel, uint32_t i)
 {
     const Scene        *scene = kernel->scene;
-    const KvgRunArrays *arrays = &scene->arrays[kernel->r];
+    const KvgRunArrays *arrays = &scene->arrays[kernel->graph][kernel->r];
     ScenePlace          place = {.slot = ((const int32_t *)indirect_flip(arrays->slots))[i], .rows = ((const uint32_t *)indirect_flip(arrays->rows))[i],
                                  .first = ((const uint32_t *)indirect_flip(arrays->first_row))[i]};
 
@@ -209,8 +211,8 @@ static void scene_verdict(void *user)
 {
     const SceneKernel *kernel = user;
     const Scene       *scene = kernel->scene;
-    int32_t           *status = indirect_flip(scene->arrays[kernel->r].status);
-    uint32_t          *accepted = indirect_flip(scene->arrays[kernel->r].accepted);
+    int32_t           *status = indirect_flip(scene->arrays[kernel->graph][kernel->r].status);
+    uint32_t          *accepted = indirect_flip(scene->arrays[kernel->graph][kernel->r].accepted);
     const KvVoteWords *words = (const KvVoteWords *)(const void *)((const uint8_t *)status - offsetof(KvVoteWords, status));
 
     for (uint32_t i = 0; i < scene->places; i++) {
@@ -219,7 +221,7 @@ static void scene_verdict(void *user)
         if (scene->accept[kernel->graph] == KVG_ACCEPT_DEVICE && kvg_grid_stage(scene->g.grid[kernel->r]) + 1 == scene->g.pp) accepted[i] = place.accepted;
         if (words->step == scene->greedy_step) accepted[i] = place.rows + 1;
     }
-    if (scene->user_rank >= 0) *(uint64_t *)indirect_flip(scene->arrays[kernel->r].user) = words->step + (kernel->r == scene->user_rank);
+    if (scene->user_rank >= 0) *(uint64_t *)indirect_flip(scene->arrays[kernel->graph][kernel->r].user) = words->step + (kernel->r == scene->user_rank);
     if (words->step == scene->no_step && kernel->r == scene->no_rank && words->stop == 0) *status = scene->no_status;
 }
 
@@ -346,6 +348,27 @@ static inline void scene_open(Scene *scene, uint32_t tp, uint32_t pp, const Scen
     }
 }
 
+static inline void scene_swap(Scene *scene)
+{
+    for (int r = 0; r < scene->g.ranks; r++) {
+        KvgBatch *batch = scene->g.batch[r];
+        scene->g.batch[r] = scene->other[r];
+        scene->other[r] = batch;
+    }
+    for (uint32_t i = 0; i < scene->places; i++) {
+        int place = scene->place[i];
+        scene->place[i] = scene->other_place[i];
+        scene->other_place[i] = place;
+    }
+}
+
+/* A second batch, with empty places. */
+static inline void scene_add_batch(Scene *scene)
+{
+    for (int r = 0; r < scene->g.ranks; r++) ck_assert_int_eq(kvg_batch_create(scene->g.placement[r], scene->places, &scene->other[r]), KVG_OK);
+    for (uint32_t i = 0; i < scene->places; i++) scene->other_place[i] = -1;
+}
+
 static inline void scene_free_graph(Scene *scene, int graph)
 {
     for (int r = 0; r < scene->g.ranks; r++) {
@@ -365,7 +388,7 @@ static inline void scene_close(Scene *scene)
 {
     TestGrid *g = &scene->g;
 
-    for (int r = 0; r < g->ranks; r++) kvg_batch_destroy(g->batch[r]); /* ends what is on */
+    for (int r = 0; r < g->ranks; r++) kvg_batch_destroy(g->batch[r]), kvg_batch_destroy(scene->other[r]); /* ends what is on */
     for (int graph = 0; graph < SCENE_GRAPHS; graph++) scene_free_graph(scene, graph);
     for (int r = 0; r < g->ranks; r++) {
         kvg_placement_destroy(g->placement[r]);
@@ -524,8 +547,8 @@ static inline void scene_capture(Scene *scene, int graph, const uint32_t *rows, 
         KvgCapture capture = {sizeof capture, rows, scene_accept_of(scene, r, accept)};
         uint32_t   lo, hi;
         ck_assert_msg(kvg_batch_capture_begin(scene->g.batch[r], &capture, scene_stream) == KVG_OK, "%s", kvg_last_error());
-        scene->arrays[r].size = sizeof scene->arrays[r];
-        ck_assert_int_eq(kvg_run_arrays(scene->g.batch[r], &scene->arrays[r]), KVG_OK);
+        scene->arrays[graph][r].size = sizeof scene->arrays[graph][r];
+        ck_assert_int_eq(kvg_run_arrays(scene->g.batch[r], &scene->arrays[graph][r]), KVG_OK);
         kvg_placement_layers(scene->g.placement[r], &lo, &hi);
         for (uint32_t il = lo; il < hi; il++) scene_capture_layer(scene, graph, r, il, &scene->kernel[graph][r][il - lo]);
         scene->kernel[graph][r][SCENE_LAYERS] = (SceneKernel){.scene = scene, .r = r, .graph = graph};
