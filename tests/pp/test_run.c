@@ -226,6 +226,38 @@ START_TEST(test_posted_calls_go_on_between_runs)
 }
 END_TEST
 
+START_TEST(test_nodes_join_a_graph_of_the_callers)
+{
+    const uint32_t   most[SCENE_PLACES] = {3, 3, 1};
+    const KvgCapture capture = {sizeof capture, most, KVG_ACCEPT_ALL};
+    void            *graphs[SCENE_RANKS];
+
+    open_both((uint32_t)_i, &scene_specs[WINDOWED], 3);
+    for (int r = 0; r < scene.g.ranks; r++) { /* a capture that fails leaves the caller's alone */
+        KvgBatch *batch = NULL;
+        run_dev_caller_begins(scene.dev[r].self);
+        ck_assert_int_eq(kvg_batch_create(scene.g.placement[r], 3, &batch), KVG_OK);
+        ck_assert_int_eq(kvg_batch_capture_begin(batch, &capture, scene_stream), KVG_OK);
+        kvg_batch_destroy(batch);
+        run_dev_graph_free(scene.dev[r].self, run_dev_caller_ends(scene.dev[r].self));
+    }
+    for (int r = 0; r < scene.g.ranks; r++) run_dev_caller_begins(scene.dev[r].self);
+    scene_capture(&scene, 0, most, KVG_ACCEPT_DEVICE);
+    for (int r = 0; r < scene.g.ranks; r++) graphs[r] = run_dev_caller_ends(scene.dev[r].self);
+    ck_assert_int_eq(scene_begin(&scene, 0, 5, NULL), KVG_OK);
+    for (int r = 0; r < scene.g.ranks; r++) {
+        ck_assert_int_eq(kvg_graph_launch(scene.graph[0][r], scene_stream), KVG_EINVAL);
+        for (int n = 0; n < 5; n++) ck_assert_int_eq(run_dev_graph_launch(scene.dev[r].self, graphs[r], scene_stream), KVG_OK);
+    }
+    scene_pump(&scene);
+    ck_assert_int_eq(scene_end(&scene), KVG_OK);
+    host_steps(&reference, 5, most, KVG_ACCEPT_DEVICE);
+    scene_compare(&scene, &reference);
+    for (int r = 0; r < scene.g.ranks; r++) run_dev_graph_free(scene.dev[r].self, graphs[r]);
+    close_both();
+}
+END_TEST
+
 /* ---- the record that the device forms is the one that a host-driven step would post */
 
 static void same_record(Scene *at, Scene *twin, uint64_t step)
@@ -430,6 +462,37 @@ static void random_members(void)
     }
 }
 
+static void same_lengths(void)
+{
+    for (int s = 0; s < SCENE_SEQUENCES; s++) {
+        for (int r = 0; scene.open[s] && r < scene.g.ranks; r++) ck_assert_uint_eq(scene_length(&scene, r, s), length_of[s]);
+    }
+}
+
+/* One rank launches a replay less than the others: they are in doubt about that one, and settling takes it back. */
+static void random_doubt(void)
+{
+    const int all[SCENE_RANKS] = {0, 1, 2, 3};
+    uint32_t  launches = 1 + below(6), rows[SCENE_PLACES];
+    int       graph = (int)below(2), behind = (int)below((uint32_t)scene.g.ranks);
+
+    for (uint32_t i = 0; i < scene.places; i++) rows[i] = below(scene.captured[graph][i] + 1);
+    scene.no_step = 0;
+    ck_assert_int_eq(scene_begin(&scene, graph, launches + below(3), rows), KVG_OK);
+    for (int r = 0; r < scene.g.ranks; r++) {
+        for (uint32_t n = r == behind; n < launches; n++) ck_assert_int_eq(kvg_graph_launch(scene.graph[graph][r], scene_stream), KVG_OK);
+    }
+    scene_pump(&scene);
+    scene_end_each(&scene);
+    for (int r = 0; r < scene.g.ranks; r++) {
+        ck_assert_int_eq(scene.status[r], r == behind ? KVG_OK : KVG_EINDOUBT);
+        ck_assert_uint_eq(scene.result[r].published, launches - 1);
+    }
+    ck_assert_int_eq(scene_settle(&scene, all, scene.g.ranks), KVG_OK);
+    for (uint32_t k = 0; k + 1 < launches; k++) naive_step(rows, scene.accept[graph]);
+    same_lengths();
+}
+
 static void random_run(void)
 {
     uint32_t  steps = 1 + below(12), launches = below(steps + 3), done, rows[SCENE_PLACES];
@@ -455,9 +518,7 @@ static void random_run(void)
     ck_assert_int_eq(scene_end(&scene), expected);
     ck_assert_uint_eq(scene.result[0].published, done);
     for (uint32_t k = 0; k < done; k++) naive_step(rows, scene.accept[graph]);
-    for (int s = 0; s < SCENE_SEQUENCES; s++) {
-        for (int r = 0; scene.open[s] && r < scene.g.ranks; r++) ck_assert_uint_eq(scene_length(&scene, r, s), length_of[s]);
-    }
+    same_lengths();
 }
 
 static void random_host_step(void)
@@ -503,6 +564,7 @@ START_TEST(test_random_runs_keep_the_lengths_that_a_naive_reference_keeps)
             random_members();
             if (below(4) == 0) random_host_step();
             random_run();
+            if (scene.g.ranks > 1 && below(10) == 0) random_doubt();
         }
         compare_contents(&scene_specs[spec]);
         scene_close(&scene);
@@ -525,6 +587,7 @@ Suite *run_suite(void)
     tcase_add_loop_test(cases, test_launches_beyond_the_plan_do_nothing_and_fewer_are_fine, 0, 4);
     tcase_add_loop_test(cases, test_a_run_that_is_never_launched_changes_nothing, 0, 4);
     tcase_add_loop_test(cases, test_posted_calls_go_on_between_runs, 0, 4);
+    tcase_add_loop_test(cases, test_nodes_join_a_graph_of_the_callers, 0, 4);
     tcase_add_loop_test(cases, test_the_devices_record_is_the_hosts_field_by_field, 0, 4);
     tcase_add_loop_test(cases, test_layouts_inside_a_run_are_the_hosts, 0, 4);
     tcase_add_loop_test(cases, test_booked_and_taken_bytes_come_back, 0, 4);
