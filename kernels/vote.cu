@@ -116,7 +116,7 @@ KvgStatus kvg_vote_launch(const KvVoteBoard *board, const KvVoteArrays *arrays, 
     const Quick quick = quick_of(*board, *arrays);
 
     KVG_TRY(allow_shared(reinterpret_cast<const void *>(&quick_kernel<NoMarks>), quick_shared_bytes(quick)));
-    quick_kernel<NoMarks><<<1, quick_threads(quick), quick_shared_bytes(quick), (cudaStream_t)stream>>>(quick, NoMarks());
+    quick_kernel<NoMarks><<<1, quick.threads, quick_shared_bytes(quick), (cudaStream_t)stream>>>(quick, NoMarks());
     return kvg_cuda_check(cudaGetLastError(), "launching a vote");
 }
 

@@ -48,25 +48,78 @@ __device__ __forceinline__ uint64_t now_ns()
     return now;
 }
 
-/* ---- the own GPU's: on their way before what follows them, whatever waits there */
-
-__device__ __forceinline__ void load_pair(const void *at, uint64_t &low, uint64_t &high)
-{
-    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
-}
-
-__device__ __forceinline__ uint64_t load_eight(const void *at)
-{
-    uint64_t value;
-    asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-    return value;
-}
+/* ---- the own GPU's */
 
 __device__ __forceinline__ uint32_t load_four(const void *at)
 {
     uint32_t value;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
     return value;
+}
+
+/* To shared memory, with nobody waiting until copies_wait: a thread sees its own copies behind it. */
+template <int BYTES> __device__ __forceinline__ void copy_to_shared(void *shared, const void *at)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(at), "n"(BYTES) : "memory");
+}
+
+__device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* ---- stores that are passed either way: `on` 0 stores nothing */
+
+__device__ __forceinline__ void store_unit_if(bool on, void *at, const Unit &unit)
+{
+    uint64_t low = (uint64_t)unit.word[1] << 32 | unit.word[0], high = (uint64_t)unit.tag << 32 | unit.word[2];
+    asm volatile("{ .reg .pred p; .reg .b128 t; setp.ne.u32 p, %3, 0; mov.b128 t, {%1, %2}; @p st.relaxed.sys.global.b128 [%0], t; }" ::"l"(at),
+                 "l"(low), "l"(high), "r"((uint32_t)on) : "memory");
+}
+
+__device__ __forceinline__ void store_host_if(bool on, uint64_t *at, uint64_t value)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.relaxed.sys.global.b64 [%0], %1; }" ::"l"(at), "l"(value), "r"((uint32_t)on) : "memory");
+}
+
+__device__ __forceinline__ void store_four_if(bool on, void *at, uint32_t value)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(at), "r"(value), "r"((uint32_t)on) : "memory");
+}
+
+__device__ __forceinline__ void store_pair_if(bool on, void *at, uint64_t low, uint64_t high)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u64 [%0], {%1, %2}; }" ::"l"(at), "l"(low), "l"(high), "r"((uint32_t)on)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_two_if(bool on, void *at, uint32_t low, uint32_t high)
+{
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u32 [%0], {%1, %2}; }" ::"l"(at), "r"(low), "r"(high), "r"((uint32_t)on)
+                 : "memory");
+}
+
+/* A value that the compiler knows nothing about. */
+__device__ __forceinline__ uint32_t opaque(uint32_t value)
+{
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
+/* ---- barriers that warps come to from different places: of all threads of a block */
+
+__device__ __forceinline__ void meet_all(uint32_t threads)
+{
+    asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+}
+
+__device__ __forceinline__ bool meet_agreeing(uint32_t threads, bool mine)
+{
+    uint32_t all;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.and.pred q, 2, %2, p; selp.u32 %0, 1, 0, q; }"
+                 : "=r"(all) : "r"((uint32_t)mine), "r"(threads) : "memory");
+    return all != 0;
 }
 
 } // namespace

@@ -1,16 +1,19 @@
 /* Vote, the quick kernel: post and decide at once, in a stage of its own. For .cu files alone. Private.
  *
- * Bound by latency: the launch, one round of loads, a digest over the accepted counts, one store across NVLink, the poll that sees the peers'.
- * So the block is cut in two kinds of warps that work side by side, and what can be done while records travel is done then:
+ * Bound by latency: the launch, one round of loads, a digest over the accepted counts, one store across NVLink, the poll that sees the peers';
+ * and by instructions, which arrive at the pace of some fifty cycles for eight of them where they are run once. So the block is cut in three
+ * kinds of warps that each have little to do before the record leaves, what can be done while records travel is done then, and what is about to
+ * be hurried through is rehearsed while there is something to wait for: run once with its stores off.
  *
- *   entry warps, a thread an entry             unit warps, a thread a unit and peer
- *   1 load words, ahead, accepted, next rows   load words, ahead
- *   2 digest of the accepted counts            store what needs no digest: step, epoch, user, counts
- *   ---------------------------- barrier: the digest, and whether a count cannot be ----------------------------
- *   3 as if published: lengths, columns,       store what does: status, targets, accepted, layout; poll the peer's
- *     bases, the next record's sums            unit, and compare it with the own one in registers
- *   ---------------------------- barrier: do all agree? --------------------------------------------------------
- *   4 store all that                           outcome word, words
+ *   entry warps, a thread an entry            late warp, units 1 to 3 of all peers    unit warps, the other units
+ *   1 load ahead, counts                      load words and the sums formed ahead
+ *   2 digest and counts to shared memory      words, header to shared memory
+ *   ------------------------------------------- barrier ---------------------------------------------------------
+ *   3 as if published: lengths, columns,      store status, targets, accepted,        store step, epoch, counts
+ *     bases, the next record's sums           layout, user
+ *   4                                         poll the peer's unit, and compare it with the own one in registers
+ *   ------------------------------------------- barrier: do all agree? ------------------------------------------
+ *   5 store all that                          outcome word, words
  *
  * What `ahead` holds was formed by the step before, so no load waits for another. A step that is not ready here, passes no counts, or was not
  * formed ahead goes through vote_step instead; one on which not all agree, or whose records do not come, is decided from shared memory by the
@@ -23,13 +26,20 @@
 namespace {
 
 enum { QUICK_WARPS_MAX = 24 }; /* more would leave a thread too few registers */
+enum { LATE_UNITS = 3, LATE_FIRST = 1, QUICK_PEERS_MAX = 32 / LATE_UNITS };
+enum { GO_STOPPED = 0, GO_QUICK = 1, GO_SLOW = 2 };
+enum { IMAGE_DECIDED = 12, IMAGE_COUNTS = KVG_VOTE_HEADER_WORDS };
 
-struct Quick { /* by value */
+struct Quick { /* by value; what is needed first stands first */
+    KvVoteAhead  at;
     KvVoteArrays arrays;
-    Board        board;
+    uint8_t     *own;                            /* this rank's record in its own block, of slot 0 */
+    uint8_t     *to[QUICK_PEERS_MAX];            /* the same in each peer's block */
+    uint8_t     *from[QUICK_PEERS_MAX];          /* that peer's record in the own block; NULL: nothing comes */
     uint32_t     entry_warps, unit_warps, peers; /* unit warps a peer */
     uint32_t     one_peer;                       /* 2^16 / unit_warps, rounded up: warps are told apart by it */
-    uint32_t     slot_bytes;
+    uint32_t     slot_bytes, threads;
+    Board        board;
 };
 
 /* When and where: of the bench alone. */
@@ -39,80 +49,90 @@ struct NoMarks {
 
 /* ---- sizes, on the host */
 
-__host__ uint32_t quick_warps(const KvVoteBoard &board, const KvVoteArrays &arrays)
+__host__ uint32_t quick_unit_warps(const KvVoteBoard &board)
 {
-    const uint32_t peers = board.ranks > 1 ? board.ranks - 1 : 1;
-    return kvg_vote_warps(arrays.entries) + peers * kvg_vote_warps(kvg_vote_units(board.sequences_max));
+    return kvg_vote_warps(kvg_vote_units(board.sequences_max) - LATE_UNITS);
+}
+
+__host__ uint32_t quick_peers(const KvVoteBoard &board)
+{
+    return board.ranks > 1 ? board.ranks - 1 : 1; /* alone, a rank is its own peer and awaits nobody */
 }
 
 /* One stage, all in registers, and a place for what is formed ahead. */
 __host__ bool quick_serves(const KvVoteBoard &board, const KvVoteArrays &arrays)
 {
+    const uint32_t most = QUICK_WARPS_MAX * 32;
+
     return arrays.ahead != nullptr && board.ranks == board.tp && arrays.entries > 0 && arrays.entries <= board.sequences_max &&
-           board.sequences_max <= QUICK_WARPS_MAX * 32 && board.ranks <= QUICK_WARPS_MAX && quick_warps(board, arrays) <= QUICK_WARPS_MAX;
+           board.sequences_max <= most && quick_peers(board) <= QUICK_PEERS_MAX &&
+           kvg_vote_warps(arrays.entries) + 1 + quick_peers(board) * quick_unit_warps(board) <= QUICK_WARPS_MAX;
 }
 
 __host__ Quick quick_of(const KvVoteBoard &is, const KvVoteArrays &arrays)
 {
-    Quick quick = {};
+    const uint32_t record_bytes = kvg_vote_units(is.sequences_max) * (uint32_t)sizeof(Unit);
+    uint8_t       *block = is.base + is.rank * is.stride;
+    Quick          quick = {};
 
+    quick.at = kvg_vote_ahead_at(arrays.ahead, arrays.entries);
     quick.arrays = arrays;
-    quick.board = {is, kvg_vote_units(is.sequences_max), kvg_vote_record_words(is.sequences_max)};
+    quick.own = block + is.rank * record_bytes;
+    quick.peers = quick_peers(is);
+    for (uint32_t p = 0; p < quick.peers; p++) {
+        const uint32_t peer = (is.rank + 1 + p) % is.ranks;
+        quick.to[p] = is.base + peer * is.stride + is.rank * record_bytes;
+        quick.from[p] = peer != is.rank ? block + peer * record_bytes : nullptr;
+    }
     quick.entry_warps = kvg_vote_warps(arrays.entries);
-    quick.unit_warps = kvg_vote_warps(quick.board.units);
-    quick.peers = is.ranks > 1 ? is.ranks - 1 : 1;
+    quick.unit_warps = quick_unit_warps(is);
     quick.one_peer = (0x10000u + quick.unit_warps - 1) / quick.unit_warps;
-    quick.slot_bytes = is.ranks * quick.board.units * (uint32_t)sizeof(Unit);
+    quick.slot_bytes = is.ranks * record_bytes;
+    quick.threads = 32 * (quick.entry_warps + 1 + quick.peers * quick.unit_warps);
+    quick.board = {is, kvg_vote_units(is.sequences_max), kvg_vote_record_words(is.sequences_max)};
     return quick;
 }
 
-__host__ uint32_t quick_threads(const Quick &quick)
-{
-    return 32 * (quick.entry_warps + quick.peers * quick.unit_warps);
-}
+/* ---- shared memory */
 
-__host__ size_t quick_shared_bytes(const Quick &quick)
-{
-    return sizeof(uint32_t) * quick.board.record_words * (quick.board.is.ranks + 1);
-}
-
-/* ---- 1: loads, all of them on their way before the first is used */
-
-__device__ __forceinline__ KvVoteWords load_words(const KvVoteWords *at)
-{
-    union {
-        KvVoteWords words;
-        uint64_t    pair[sizeof(KvVoteWords) / 8];
-    } all;
-#pragma unroll
-    for (uint32_t i = 0; i < sizeof(KvVoteWords) / 16; i++) load_pair((const uint8_t *)at + 16 * i, all.pair[2 * i], all.pair[2 * i + 1]);
-    return all.words;
-}
-
-struct Seat { /* an entry warp's thread */
-    KvVoteAheadTerm term;
-    KvVoteAheadSpan span;
-    int32_t         slot, read, each;
-    uint32_t        accepted, next_rows, base; /* base: of the first class */
+struct Front { /* from warps to warps; [2]: of a rehearsal, which nobody writes, and the real one */
+    __align__(16) uint32_t image[IMAGE_COUNTS + QUICK_WARPS_MAX * 16]; /* the own record: what unit warps send of it */
+    __align__(16) KvVoteWords words;
+    uint64_t               accepted[QUICK_WARPS_MAX];
+    uint32_t               cannot[QUICK_WARPS_MAX];
+    uint32_t               go, owed;
 };
 
-__device__ __forceinline__ Seat load_seat(const KvVoteArrays &arrays, uint32_t e)
-{
-    const KvVoteAhead at = kvg_vote_ahead_at(arrays.ahead, arrays.entries);
-    const bool        within = e < arrays.entries;
-    Seat              seat = {};
+struct Staged { /* where loads arrive: each thread's own */
+    KvVoteAheadTerm *term;
+    KvVoteAheadSums *sums;
+    KvVoteAheadSpan *span;
+    uint32_t        *accepted;
+};
 
-    load_pair(&at.term[e], seat.term.place, seat.term.mark);
-    const uint64_t span = load_eight(&at.span[e]);
-    seat.span = KvVoteAheadSpan{(uint32_t)span, (uint32_t)(span >> 32)};
-    seat.accepted = arrays.accepted != nullptr && within ? load_four(&arrays.accepted[e]) : seat.span.staged;
-    seat.slot = (int32_t)load_four(&at.slot[e]);
-    seat.next_rows = arrays.next_rows != nullptr && within ? load_four(&arrays.next_rows[e]) : 0;
-    return seat;
+__host__ __device__ __forceinline__ Staged staged_at(void *memory, uint32_t warps)
+{
+    Staged at;
+
+    at.term = (KvVoteAheadTerm *)memory;
+    at.sums = (KvVoteAheadSums *)(at.term + warps * 32);
+    at.span = (KvVoteAheadSpan *)(at.sums + warps);
+    at.accepted = (uint32_t *)(at.span + warps * 32);
+    return at;
 }
 
-/* ---- 2: counts, as kvg_vote_stored and kvg_vote_count_bad have them, without branches */
+/* What is staged, and where slow cases decide: [ranks][record_words] and one more for vote_step. */
+__host__ size_t quick_shared_bytes(const Quick &quick)
+{
+    const size_t staged = quick.entry_warps * (32 * (sizeof(KvVoteAheadTerm) + sizeof(KvVoteAheadSpan) + sizeof(uint32_t)) + sizeof(KvVoteAheadSums));
+    const size_t records = sizeof(uint32_t) * quick.board.record_words * (quick.board.is.ranks + 1);
 
+    return staged > records ? staged : records;
+}
+
+/* ---- 1, 2: entry warps */
+
+/* Counts, as kvg_vote_stored and kvg_vote_count_bad have them, without branches. */
 __device__ __forceinline__ uint32_t stored_of(uint32_t staged, uint32_t accepted)
 {
     const uint32_t part = accepted < staged && accepted < KVG_VOTE_ACCEPTED_ALL ? accepted : 0;
@@ -126,7 +146,41 @@ __device__ __forceinline__ bool count_bad(uint32_t staged, uint32_t accepted)
     return (staged != KVG_VOTE_SPAN_NONE) & (accepted > most) & (accepted != staged);
 }
 
-/* ---- 3, entry warps: what a publish by the own counts leaves */
+struct Seat { /* a thread's entry */
+    KvVoteAheadTerm term;
+    KvVoteAheadSpan span;
+    uint32_t        stored, next_rows, base; /* base: of the first class */
+    int32_t         slot, read, each;
+};
+
+/* The digest of a warp's counts, and the counts, to shared memory. */
+template <bool REHEARSED> __device__ __forceinline__ Seat take_seat(const Quick &q, void *memory, uint32_t e, Front &front)
+{
+    const Staged staged = staged_at(memory, q.entry_warps);
+    const bool   counts = q.arrays.accepted != nullptr && e < q.arrays.entries;
+    Seat         seat = {};
+
+    copy_to_shared<8>(&staged.span[e], &q.at.span[e]);
+    if (counts) copy_to_shared<4>(&staged.accepted[e], &q.arrays.accepted[e]);
+    copy_to_shared<16>(&staged.term[e], &q.at.term[e]);
+    seat.slot = (int32_t)load_four(&q.at.slot[e]); /* these two are not looked at before the barrier */
+    if (q.arrays.next_rows != nullptr && e < q.arrays.entries) seat.next_rows = load_four(&q.arrays.next_rows[e]);
+#pragma unroll 1
+    for (uint32_t pass = opaque(!REHEARSED);; pass = opaque(1)) {
+        if (pass != 0) copies_wait();
+        seat.span = staged.span[e], seat.term = staged.term[e];
+        const uint32_t accepted = counts ? staged.accepted[e] : seat.span.staged;
+        seat.stored = stored_of(seat.span.staged, accepted);
+        const uint64_t term = kvg_mix_joined(seat.term.place, seat.term.mark, seat.stored);
+        const uint64_t sum = warp_sum(seat.span.staged != KVG_VOTE_SPAN_NONE ? term : 0);
+        const int      cannot = __any_sync(ALL, count_bad(seat.span.staged, accepted));
+        if (pass != 0) reinterpret_cast<uint16_t *>(front.image + IMAGE_COUNTS)[e] = (uint16_t)seat.stored;
+        if ((pass != 0) & (e % 32 == 0)) front.accepted[e / 32] = sum, front.cannot[e / 32] = (uint32_t)cannot;
+        if (pass != 0) return seat;
+    }
+}
+
+/* ---- 3: entry warps, what a publish by the own counts leaves */
 
 struct Plan {
     uint32_t     taken, len, next_rows, raised; /* raised: a bit a class */
@@ -138,16 +192,6 @@ __device__ __forceinline__ uint32_t base_of(const KvVoteArrays &arrays, uint32_t
 {
     const uint32_t *base_row = arrays.class_at[c].base_row;
     return base_row != nullptr ? load_four(&base_row[slot]) : 0;
-}
-
-/* Loads that need the slot: they arrive while the digest is formed. */
-__device__ __forceinline__ void load_by_slot(const KvVoteArrays &arrays, Seat &seat)
-{
-    if (seat.slot < 0) return;
-    if (arrays.classes != 0) seat.base = base_of(arrays, 0, seat.slot);
-    if (arrays.columns == 0) return;
-    seat.read = (int32_t)load_four(&arrays.read[seat.slot]);
-    seat.each = (int32_t)load_four(&arrays.each[seat.slot]);
 }
 
 __device__ __forceinline__ uint64_t plan_layout(const KvVoteArrays &arrays, const Seat &seat, uint32_t e, Plan &plan)
@@ -166,12 +210,14 @@ __device__ __forceinline__ uint64_t plan_layout(const KvVoteArrays &arrays, cons
     return sum;
 }
 
-__device__ __forceinline__ Plan plan_publish(const KvVoteArrays &arrays, const KvVoteWords &words, const Seat &seat, uint32_t stored, uint32_t e)
+__device__ __forceinline__ Plan plan_publish(const KvVoteArrays &arrays, const KvVoteWords &words, Seat &seat, uint32_t e)
 {
     Plan plan = {};
 
     if (seat.slot >= 0) {
-        plan.taken = stored == KVG_VOTE_ACCEPTED_ALL ? seat.span.staged : stored;
+        if (arrays.classes != 0) seat.base = base_of(arrays, 0, seat.slot);
+        if (arrays.columns != 0) seat.read = (int32_t)load_four(&arrays.read[seat.slot]), seat.each = (int32_t)load_four(&arrays.each[seat.slot]);
+        plan.taken = seat.stored == KVG_VOTE_ACCEPTED_ALL ? seat.span.staged : seat.stored;
         plan.len = seat.span.len + plan.taken;
         plan.next_rows = words.step == words.last ? 0 : seat.next_rows;
         if (arrays.columns != 0) plan.column = kvg_vote_column(arrays.columns, seat.read, seat.each, seat.span.staged, plan.taken, plan.next_rows);
@@ -182,20 +228,12 @@ __device__ __forceinline__ Plan plan_publish(const KvVoteArrays &arrays, const K
     return plan;
 }
 
-/* ---- 4, entry warps */
+/* ---- 5: entry warps */
 
-__device__ __forceinline__ void store_plan(const KvVoteArrays &arrays, const KvVoteWords &words, const Seat &seat, const Plan &plan, uint32_t e, bool runs)
+__device__ __forceinline__ void store_moved(const Quick &q, const Seat &seat, const Plan &plan)
 {
-    const KvVoteAhead at = kvg_vote_ahead_at(arrays.ahead, arrays.entries);
+    const KvVoteArrays &arrays = q.arrays;
 
-    if (e % 32 == 0) at.sums[e / 32] = KvVoteAheadSums{plan.sums.targets, plan.sums.layout};
-    if (arrays.rows != nullptr && e < arrays.entries) arrays.rows[e] = runs ? plan.next_rows : 0;
-    if (arrays.taken != nullptr && e < words.count) arrays.taken[e] = plan.taken;
-    if (seat.slot < 0) return;
-    arrays.len[seat.slot] = plan.len;
-    arrays.len_staged[seat.slot] = plan.len + plan.next_rows;
-    at.span[e] = KvVoteAheadSpan{plan.len, plan.next_rows};
-    if (arrays.first_row != nullptr) arrays.first_row[e] = plan.len;
     if (arrays.columns != 0) {
         arrays.read[seat.slot] = plan.column.read;
         arrays.write[seat.slot] = plan.column.write;
@@ -206,82 +244,167 @@ __device__ __forceinline__ void store_plan(const KvVoteArrays &arrays, const KvV
     }
 }
 
-/* ---- unit warps */
+/* Until all agree, and what follows. False: they do not, and nothing was stored. */
+template <bool REHEARSED, class Marks>
+__device__ __forceinline__ bool store_plan(const Quick &q, const KvVoteWords &words, const Seat &seat, const Plan &plan, uint32_t e, const Front &front,
+                                           const Marks &marks)
+{
+    const KvVoteArrays &arrays = q.arrays;
+    const bool          has = seat.slot >= 0;
+    const uint32_t      slot = has ? (uint32_t)seat.slot : 0;
+    bool                runs = words.step != words.last;
+
+#pragma unroll 1
+    for (uint32_t pass = opaque(!REHEARSED);; pass = opaque(1)) {
+        if (pass != 0) {
+            if (!meet_agreeing(q.threads, true)) return false;
+            marks.at(6);
+            if (arrays.columns != 0) runs = runs && front.owed == 0;
+        }
+        const bool on = pass != 0;
+        store_four_if(on & has, arrays.len + slot, plan.len);
+        store_four_if(on & has, arrays.len_staged + slot, plan.len + plan.next_rows);
+        store_two_if(on & has, q.at.span + e, plan.len, plan.next_rows);
+        store_four_if(on & (e < arrays.entries) & (arrays.rows != nullptr), arrays.rows + e, runs ? plan.next_rows : 0);
+        store_four_if(on & has & (arrays.first_row != nullptr), arrays.first_row + e, plan.len);
+        store_four_if(on & (e < words.count) & (arrays.taken != nullptr), arrays.taken + e, plan.taken);
+        store_pair_if(on & (e % 32 == 0), q.at.sums + e / 32, plan.sums.targets, plan.sums.layout);
+        if (pass != 0) break;
+    }
+    if (has && (arrays.columns != 0 || plan.raised != 0)) store_moved(q, seat, plan);
+    marks.at(7);
+    return true;
+}
+
+/* ---- units */
 
 struct Post { /* a unit of the own record, where it goes, and where the peer's comes from */
     Unit     own;
     uint8_t *there, *home, *from; /* home: in the own block; NULL: another thread's to store. from: NULL: nothing comes */
     uint32_t unit, peer;          /* peer: its rank */
-    bool     sends, late;
+    bool     sends;
 };
 
-/* As of slot 0: what does not need the step. */
-__device__ __forceinline__ Post post_of(const Quick &q)
+/* Unit `unit` for the p-th peer, as of slot 0. */
+__device__ __forceinline__ Post post_of(const Quick &q, uint32_t p, uint32_t unit)
 {
-    const KvVoteBoard &board = q.board.is;
-    const uint32_t     lane = threadIdx.x % 32, warp = threadIdx.x / 32 - q.entry_warps, p = warp * q.one_peer >> 16;
-    Post               post = {};
+    const uint32_t at = unit * (uint32_t)sizeof(Unit);
+    Post           post = {};
 
-    post.unit = (warp - p * q.unit_warps) * 32 + lane;
-    post.peer = board.rank + 1 + p;
-    if (post.peer >= board.ranks) post.peer -= board.ranks;
-    post.sends = post.unit < q.board.units;
-    post.late = post.unit >= 1 && post.unit <= 3;
-    const uint32_t own_at = (board.rank * q.board.units + post.unit) * (uint32_t)sizeof(Unit);
-    const uint32_t peer_at = (post.peer * q.board.units + post.unit) * (uint32_t)sizeof(Unit);
-    uint8_t       *block = board.base + board.rank * board.stride;
-    post.there = board.base + post.peer * board.stride + own_at;
-    post.home = p == 0 && post.sends && post.peer != board.rank ? block + own_at : nullptr;
-    post.from = post.peer != board.rank && post.sends ? block + peer_at : nullptr;
+    post.unit = unit;
+    post.sends = p < q.peers && unit < q.board.units;
+    if (!post.sends) return post;
+    post.peer = q.board.is.rank + 1 + p;
+    if (post.peer >= q.board.is.ranks) post.peer -= q.board.is.ranks;
+    post.there = q.to[p] + at;
+    post.from = q.from[p] != nullptr ? q.from[p] + at : nullptr;
+    post.home = p == 0 && q.from[p] != nullptr ? q.own + at : nullptr;
     return post;
 }
 
-struct Six { /* a unit's counts, as loaded */
-    uint32_t accepted[6], staged[6];
-};
-
-/* Unit u holds the counts of entries 6u - 32 to 6u - 27, as far as there are such. */
-__device__ __forceinline__ Six load_counts(const Quick &q, uint32_t unit)
+__device__ __forceinline__ Post late_warp_post(const Quick &q)
 {
-    const KvVoteAhead at = kvg_vote_ahead_at(q.arrays.ahead, q.arrays.entries);
-    Six               six;
+    const uint32_t lane = threadIdx.x % 32;
+    return post_of(q, lane / LATE_UNITS, LATE_FIRST + lane % LATE_UNITS);
+}
+
+__device__ __forceinline__ Post unit_warp_post(const Quick &q)
+{
+    const uint32_t warp = threadIdx.x / 32 - q.entry_warps - 1, p = warp * q.one_peer >> 16;
+    const uint32_t v = (warp - p * q.unit_warps) * 32 + threadIdx.x % 32;
+
+    return post_of(q, p, v < LATE_FIRST ? v : v + LATE_UNITS);
+}
+
+/* ---- 1, 2: the late warp. Its units, as far as they do not depend on counts; words, go and header to shared memory */
+
+template <bool REHEARSED> __device__ __forceinline__ void form_late(const Quick &q, void *memory, Front *fronts, Unit &own)
+{
+    const Staged   staged = staged_at(memory, q.entry_warps);
+    const uint32_t lane = threadIdx.x % 32, u = LATE_FIRST + lane % LATE_UNITS;
+
+    if (lane < sizeof(KvVoteWords) / 16) copy_to_shared<16>((uint8_t *)&fronts[1].words + lane * 16, (const uint8_t *)q.arrays.words + lane * 16);
+    if (lane < q.entry_warps) copy_to_shared<16>(&staged.sums[lane], &q.at.sums[lane]);
+#pragma unroll 1
+    for (uint32_t pass = opaque(!REHEARSED);; pass = opaque(1)) {
+        if (pass != 0) copies_wait();
+        __syncwarp();
+        const KvVoteWords    &words = fronts[pass].words;
+        Front                &front = fronts[1];
+        const KvVoteAheadSums part = lane < q.entry_warps ? staged.sums[lane] : KvVoteAheadSums{0, 0};
+        const uint64_t        targets = kvg_digest_seal(words.running + warp_sum(part.targets));
+        const uint64_t        layout = kvg_digest_seal(words.layout + warp_sum(part.layout));
+        const uint64_t        user = words.user;
+        own.word[0] = u == 3 ? (uint32_t)(layout >> 32) : 0;
+        own.word[1] = u == 1 ? (uint32_t)targets : u == 2 ? 0 : (uint32_t)user;
+        own.word[2] = u == 1 ? (uint32_t)(targets >> 32) : u == 2 ? (uint32_t)layout : (uint32_t)(user >> 32);
+        if ((pass != 0) & (lane == 0)) {
+            const bool ready = words.status == 0 && words.accepts != 0 && words.ahead == words.step;
+            front.go = words.stop != 0 ? GO_STOPPED : ready ? GO_QUICK : GO_SLOW;
+            front.owed = 0;
+            front.image[0] = (uint32_t)words.step, front.image[1] = (uint32_t)(words.step >> 32), front.image[2] = words.epoch;
+            front.image[IMAGE_DECIDED] = (uint32_t)words.decided, front.image[IMAGE_DECIDED + 1] = (uint32_t)(words.decided >> 32);
+            front.image[IMAGE_DECIDED + 2] = words.count, front.image[IMAGE_DECIDED + 3] = 0;
+        }
+        if (pass != 0) return;
+    }
+}
+
+/* ---- 3: the record goes */
+
+__device__ __forceinline__ uint64_t handed_sum(const Front &front, uint32_t warps)
+{
+    const uint32_t lane = threadIdx.x % 32;
+
+    if (warps <= 2) return front.accepted[0] + (warps == 2 ? front.accepted[1] : 0);
+    return warp_sum(lane < warps ? front.accepted[lane] : 0);
+}
+
+/* The counts' digest into unit 2; a count that cannot be, into unit 1, and then there is no digest. */
+__device__ __forceinline__ bool finish_late(const Quick &q, const Front &front, uint32_t u, Unit &own)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    const uint64_t accepted = kvg_digest_seal(handed_sum(front, q.entry_warps));
+    const bool     bad = __any_sync(ALL, lane < q.entry_warps && front.cannot[lane] != 0) != 0;
+
+    if (u == 2) own.word[0] = bad ? 0 : (uint32_t)accepted, own.word[1] = bad ? 0 : (uint32_t)(accepted >> 32);
+    if (u == 1) own.word[0] = q.board.is.rank << 16 | (bad ? (uint32_t)(uint16_t)KVG_EINVAL : 0);
+    return bad;
+}
+
+__device__ __forceinline__ void copy_image(const Quick &q, const Front &front, uint32_t u, Unit &own)
+{
+    const uint32_t end = IMAGE_COUNTS + 16 * q.entry_warps; /* there are no counts past it */
 
 #pragma unroll
-    for (int i = 0; i < 6; i++) {
-        const uint32_t e = 6 * unit + i - 32; /* wraps for the header's units: then there is none */
-        const bool     within = e < q.arrays.entries;
-        six.staged[i] = within ? load_four(&at.span[e].staged) : KVG_VOTE_SPAN_NONE;
-        six.accepted[i] = q.arrays.accepted != nullptr && within ? load_four(&q.arrays.accepted[e]) : six.staged[i];
+    for (uint32_t w = 0; w < KVG_VOTE_UNIT_WORDS; w++) {
+        const uint32_t k = u * KVG_VOTE_UNIT_WORDS + w;
+        own.word[w] = k < end ? front.image[k] : 0;
     }
-    return six;
 }
 
-/* The words of a unit that need no digest; without branches, since a warp holds all kinds. */
-__device__ __forceinline__ Unit early_unit(const Quick &q, const KvVoteWords &words, const Six &six, uint32_t u)
+/* From the barrier to the stores. Leaves post at the step's slot. True: a count cannot be. */
+template <bool REHEARSED> __device__ __forceinline__ bool send_units(const Quick &q, const Front *fronts, bool late, Post &post)
 {
-    const bool     step = u == 0, user = u == 3, decided = u == 4;
-    const uint64_t pair = step ? words.step : decided ? words.decided : 0; /* words 0 and 1 */
-    Unit           unit;
+#pragma unroll 1
+    for (uint32_t pass = opaque(!REHEARSED);; pass = opaque(1)) {
+        const Front &front = fronts[pass];
+        bool         bad = false;
 
-    unit.word[0] = stored_of(six.staged[0], six.accepted[0]) | stored_of(six.staged[1], six.accepted[1]) << 16;
-    unit.word[1] = stored_of(six.staged[2], six.accepted[2]) | stored_of(six.staged[3], six.accepted[3]) << 16;
-    unit.word[2] = stored_of(six.staged[4], six.accepted[4]) | stored_of(six.staged[5], six.accepted[5]) << 16;
-    unit.word[0] |= (uint32_t)pair | (u == 1 ? q.board.is.rank << 16 : 0); /* counts of the header's units are 0 */
-    unit.word[1] |= (uint32_t)(pair >> 32) | (user ? (uint32_t)words.user : 0);
-    unit.word[2] |= step ? words.epoch : user ? (uint32_t)(words.user >> 32) : decided ? words.count : 0;
-    unit.tag = kvg_vote_tag(words.step, words.epoch);
-    return unit;
+        if (pass != 0) meet_all(q.threads);
+        if (late) bad = finish_late(q, front, post.unit, post.own);
+        else copy_image(q, front, post.unit, post.own);
+        const uint32_t step = (uint32_t)front.words.step, slot = (step & (q.board.is.slots - 1)) * q.slot_bytes;
+        post.own.tag = kvg_vote_tag(step, front.words.epoch);
+        store_unit_if((pass != 0) & post.sends & (front.go == GO_QUICK), post.there + slot, post.own);
+        if (pass == 0) continue;
+        if (post.home != nullptr) post.home += slot;
+        if (post.from != nullptr) post.from += slot;
+        return bad;
+    }
 }
 
-/* The words that do, of units 1 to 3. */
-__device__ __forceinline__ void late_unit(const KvVoteSums &sums, uint32_t u, bool bad, Unit &unit)
-{
-    const uint64_t accepted = bad ? 0 : sums.accepted;
-
-    unit.word[0] = u == 1 ? unit.word[0] | (bad ? (uint32_t)(uint16_t)KVG_EINVAL : 0) : u == 2 ? (uint32_t)accepted : (uint32_t)(sums.layout >> 32);
-    unit.word[1] = u == 1 ? (uint32_t)sums.targets : u == 2 ? (uint32_t)(accepted >> 32) : unit.word[1];
-    unit.word[2] = u == 1 ? (uint32_t)(sums.targets >> 32) : u == 2 ? (uint32_t)sums.layout : unit.word[2];
-}
+/* ---- 4 */
 
 /* Polls this thread's unit. A warp stays together. */
 __device__ __forceinline__ uint32_t poll_unit(const Quick &q, const Post &post, Unit &unit, bool &here)
@@ -299,6 +422,40 @@ __device__ __forceinline__ uint32_t poll_unit(const Quick &q, const Post &post, 
         if (patience.why != 0) return patience.why; /* what remained was looked at once more, to tell who is missing */
         if (polls % POLLS_A_LOOK == 0) patience = look(q.board.is.control, patience);
     }
+}
+
+/* ---- 5: the outcome word, and the words; one thread's to store */
+
+template <bool REHEARSED, class Marks>
+__device__ __forceinline__ bool decide_quick(const Quick &q, const Front &front, const Post &post, bool bad, bool first, Unit &unit, Missed &missed,
+                                             const Marks &marks)
+{
+    const uint64_t step = front.words.step, next = step + front.words.advance, last = front.words.last;
+    const uint64_t word = kvg_vote_word_of(step, KVG_VOTE_PUBLISH + 1u, 0, 0, 0, 0);
+    uint32_t       stop = step == last ? KVG_VOTE_STOP_DONE : KVG_VOTE_RUNS;
+    KvVoteWords   *to = q.arrays.words;
+
+#pragma unroll 1
+    for (uint32_t pass = opaque(!REHEARSED);; pass = opaque(1)) {
+        if (pass != 0) {
+            bool here;
+            missed.why = poll_unit(q, post, unit, here);
+            if (!here) missed.rank = post.peer;
+            marks.at(5);
+            const bool agrees = here & (missed.why == 0) & !bad;
+            if (!meet_agreeing(q.threads, agrees && (post.from == nullptr || kvg_vote_unit_agrees(post.unit, post.own.word, unit.word) != 0))) return false;
+            marks.at(6);
+            if (q.arrays.columns != 0) stop = kvg_vote_stop_after(step, last, front.owed != 0);
+        }
+        const bool on = (pass != 0) & first;
+        store_host_if(on, q.arrays.outcome, word);
+        store_pair_if(on, &to->step, next, step);
+        store_pair_if(on, &to->posted, 0, stop == KVG_VOTE_RUNS ? next : 0);
+        store_four_if(on & (stop != KVG_VOTE_RUNS), &to->stop, stop);
+        if (pass != 0) break;
+    }
+    marks.at(7);
+    return true;
 }
 
 /* ---- what is not the common case */
@@ -321,7 +478,7 @@ __device__ __noinline__ void slow_verdict(const Quick &q, const Post *post, cons
         return;
     }
     if (threadIdx.x < q.board.is.ranks) shared.record[threadIdx.x] = KVG_VOTE_RECORD_AT(records + threadIdx.x * q.board.record_words);
-    if (post->sends && (post->home != nullptr || post->peer == q.board.is.rank)) {
+    if (post->sends && (post->home != nullptr || post->from == nullptr)) {
         uint32_t *to = records + q.board.is.rank * q.board.record_words + post->unit * KVG_VOTE_UNIT_WORDS;
         to[0] = post->own.word[0], to[1] = post->own.word[1], to[2] = post->own.word[2];
     }
@@ -334,101 +491,53 @@ __device__ __noinline__ void slow_verdict(const Quick &q, const Post *post, cons
     decide(q.board, q.arrays, words, mine, shared);
 }
 
-/* ---- all of it */
+/* ---- all of it. REHEARSED: see above; without, it is what the bench compares with */
 
-template <class Marks>
+template <class Marks, bool REHEARSED = true>
 __global__ void __launch_bounds__(QUICK_WARPS_MAX * 32) quick_kernel(const __grid_constant__ Quick q, const Marks marks)
 {
-    KVG_VOTE_DYNAMIC_SHARED(uint32_t, records); /* [ranks][record_words], and one more for vote_step; used by slow cases */
-    __shared__ Shared   shared;
-    __shared__ uint64_t accepted_sums[QUICK_WARPS_MAX];
-    __shared__ uint32_t owed;
-    const KvVoteArrays &arrays = q.arrays;
-    const uint32_t      e = threadIdx.x, lane = threadIdx.x % 32;
-    const bool          seated = e < 32 * q.entry_warps;
-    KvVoteWords         words;
-    KvVoteSums          sums = {0, 0, 0};
-    Seat                seat = {};
-    Post                post = {};
-    Plan                plan = {};
-    Unit                unit = {{0, 0, 0}, 0};
-    uint32_t            stored = 0;
-    bool                cannot = false;
-    Missed              missed = {0, q.board.is.ranks};
-    bool                agrees = true, here = true;
+    KVG_VOTE_DYNAMIC_SHARED(uint32_t, memory);
+    __shared__ Shared shared;
+    __shared__ Front  fronts[2];
+    Front            &front = fronts[1];
+    const uint32_t    e = threadIdx.x, warp = threadIdx.x / 32;
+    Post              post = {};
+    Unit              unit = {{0, 0, 0}, 0};
+    Missed            missed = {0, q.board.is.ranks};
+    bool              published = false;
 
     marks.at(0);
-    if (threadIdx.x == 0) owed = 0;
-    if (seated) { /* 1, 2 */
-        seat = load_seat(arrays, e);
-        words = load_words(arrays.words);
-        if (words.ahead == words.step) load_by_slot(arrays, seat); /* else slots are not known yet */
-        stored = stored_of(seat.span.staged, seat.accepted);
-        cannot = count_bad(seat.span.staged, seat.accepted);
-        sums.accepted = kvg_mix_joined(seat.term.place, seat.term.mark, stored);
-        if (seat.slot < 0) sums.accepted = 0;
-        sums.accepted = warp_sum(sums.accepted);
-        if (lane == 0) accepted_sums[e / 32] = sums.accepted;
-    } else {
-        const KvVoteAhead at = kvg_vote_ahead_at(arrays.ahead, arrays.entries);
-        words = load_words(arrays.words);
-        if (lane < q.entry_warps) load_pair(&at.sums[lane], sums.targets, sums.layout);
-        post = post_of(q);
-        const Six      six = load_counts(q, post.unit);
-        const uint32_t slot = ((uint32_t)words.step & (q.board.is.slots - 1)) * q.slot_bytes;
-        post.there += slot;
-        if (post.home != nullptr) post.home += slot;
-        if (post.from != nullptr) post.from += slot;
-        post.own = early_unit(q, words, six, post.unit);
-    }
-    marks.at(1);
-    if (words.stop != 0) return;
-    if (words.status != 0 || words.accepts == 0 || words.ahead != words.step) {
-        __syncthreads();
-        slow_step(q, records, shared);
-        return;
-    }
-    if (!seated) {
-        if (post.sends && !post.late) store_unit(post.there, post.own);
-        sums.targets = words.running + warp_sum(sums.targets), sums.layout = words.layout + warp_sum(sums.layout);
-    }
-    marks.at(2);
-    const bool bad = __syncthreads_or(cannot);
-    marks.at(3);
-    if (seated) { /* 3 */
-        plan = plan_publish(arrays, words, seat, stored, e);
-        if (plan.column.behind) owed = 1;
-    } else {
-        sums.accepted = warp_sum(lane < q.entry_warps ? accepted_sums[lane] : 0);
-        if (post.sends && post.late) {
-            sums.targets = kvg_digest_seal(sums.targets), sums.accepted = kvg_digest_seal(sums.accepted), sums.layout = kvg_digest_seal(sums.layout);
-            late_unit(sums, post.unit, bad, post.own);
-            store_unit(post.there, post.own);
+    if (warp < q.entry_warps) {
+        Seat seat = take_seat<REHEARSED>(q, memory, e, front);
+        marks.at(1);
+        meet_all(q.threads);
+        marks.at(2);
+        if (front.go == GO_QUICK) {
+            const Plan plan = plan_publish(q.arrays, front.words, seat, e);
+            if (plan.column.behind) front.owed = 1;
+            marks.at(3);
+            published = store_plan<REHEARSED>(q, front.words, seat, plan, e, front, marks);
         }
+    } else {
+        const bool late = warp == q.entry_warps;
+        post = late ? late_warp_post(q) : unit_warp_post(q);
+        if (late) form_late<REHEARSED>(q, memory, fronts, post.own);
+        marks.at(1);
+        const bool bad = send_units<REHEARSED>(q, fronts, late, post);
         marks.at(4);
-        if (post.home != nullptr) store_unit(post.home, post.own);
-        missed.why = poll_unit(q, post, unit, here);
-        if (!here) missed.rank = post.peer;
-        agrees = here && missed.why == 0 && (post.from == nullptr || kvg_vote_unit_agrees(post.unit, post.own.word, unit.word) != 0);
-        marks.at(5);
+        if (front.go == GO_QUICK) {
+            if (post.home != nullptr) store_unit(post.home, post.own);
+            published = decide_quick<REHEARSED>(q, front, post, bad, late && e % 32 == 0, unit, missed, marks);
+        }
     }
-    if (!__syncthreads_and(agrees && !bad)) {
-        const Post post_copy = post; /* so that the common case keeps its own in registers */
-        const Unit unit_copy = unit;
-        slow_verdict(q, &post_copy, &unit_copy, missed, records, shared);
+    if (published || front.go == GO_STOPPED) return;
+    if (front.go == GO_SLOW) {
+        slow_step(q, memory, shared);
         return;
     }
-    marks.at(6);
-    const uint32_t stop = kvg_vote_stop_after(words.step, words.last, owed != 0);
-    if (threadIdx.x == 32 * q.entry_warps) { /* 4 */
-        KvVoteWords *to = arrays.words;
-        store_host(arrays.outcome, kvg_vote_word_of(words.step, KVG_VOTE_PUBLISH + 1u, 0, 0, 0, 0));
-        to->step = words.step + words.advance, to->decided = words.step;
-        to->posted = 0, to->ahead = stop == KVG_VOTE_RUNS ? words.step + words.advance : 0;
-        if (stop != KVG_VOTE_RUNS) to->stop = stop;
-    }
-    if (seated) store_plan(arrays, words, seat, plan, e, stop == KVG_VOTE_RUNS);
-    marks.at(7);
+    const Post post_copy = post; /* so that the common case keeps its own in registers */
+    const Unit unit_copy = unit;
+    slow_verdict(q, &post_copy, &unit_copy, missed, memory, shared);
 }
 
 } // namespace

@@ -4,13 +4,14 @@
  *   bare       stores its record into every peer's memory and awaits theirs, without bound: no digest, no decision, nothing published
  *   weak       the same with plain vector stores and volatile loads: what the strong 128-bit ones cost beside them
  *   vote       post and decide in one kernel: digests, deadline and stop word, decision, lengths, outcome word
+ *   cold       the same without rehearsals (vote_quick.h)
  *   unready    the same with nothing formed ahead
  *   two        the same as two kernels
  *   allreduce  ncclAllReduce of 64 bytes (u64, min)
  * graph: microseconds a node of a graph of 200, replayed; host: from the launch until the host has the result (vote: its outcome word; the others:
  * the stream's end). The kinds take turns round by round, and a round's ratio is of neighbours in time; reported are medians over rounds. Every
  * published length and record is checked. Times are rank 0's. Where a vote's time goes is told by clocks: cycles from the start of the block's first warp, by which
- * the first entry warp and the first unit warp have passed each point of the kernel (vote_quick.h). */
+ * the first entry warp, the late warp and the first unit warp have passed each point of the kernel (vote_quick.h), and bare's; 0: not on its way. */
 #define OMPI_SKIP_MPICXX 1
 #include <cuda_runtime.h>
 #include <mpi.h>
@@ -24,12 +25,14 @@
 
 enum { NODES = 200, ROUNDS_DEFAULT = 41, ROUNDS_MAX = 401, WARMUP = 3, TRIPS = 50, SKIP = 77, CLASSES = 1 };
 
-typedef enum Kind { EMPTY = 0, BARE, WEAK, VOTE, UNREADY, TWO, ALLREDUCE, KINDS } Kind;
-static const char *const kind_names[KINDS] = {"empty", "bare", "weak", "vote", "unready", "two", "allreduce"};
+typedef enum Kind { EMPTY = 0, BARE, WEAK, VOTE, COLD, UNREADY, TWO, ALLREDUCE, KINDS } Kind;
+static const char *const kind_names[KINDS] = {"empty", "bare", "weak", "vote", "cold", "unready", "two", "allreduce"};
 
 /* Points of quick_kernel. */
 enum { MARKS = 8 };
-static const char *const mark_names[MARKS] = {"start", "loaded", "digest", "barrier", "sent", "arrived", "agreed", "stored"};
+enum { WARPS_TOLD = 4 };
+static const char *const warp_names[WARPS_TOLD] = {"first entry warp", "late warp", "first unit warp", "bare"};
+static const char *const mark_names[MARKS] = {"start", "formed", "met", "planned", "sent", "arrived", "agreed", "stored"};
 
 #define BAR_BARE_US 1.8
 #define BAR_VOTE 1.3       /* over bare, in a graph */
@@ -54,37 +57,6 @@ static int world_rank;
 
 __global__ void empty_kernel() {}
 
-/* The record as 12 bytes and a tag a unit, like the vote's, a thread a unit (x) and peer (y); the step comes from memory, so that it can stand in a
- * graph, and the record's words are on their way together with it. */
-template <bool STRONG>
-__global__ void bare_kernel(const __grid_constant__ KvVoteBoard board, uint32_t units, const uint32_t *record, uint64_t *step)
-{
-    const uint32_t u = threadIdx.x, peer = (board.rank + 1 + threadIdx.y) % board.ranks;
-    const uint64_t word0 = u < units ? record[3 * u] : 0, word1 = u < units ? record[3 * u + 1] : 0, word2 = u < units ? record[3 * u + 2] : 0;
-    const uint64_t s = *step, offset = (s & (board.slots - 1)) * board.ranks * units * 16u;
-    const uint32_t tag = 0x80000000u | (uint32_t)(s & 0xffffffu);
-    uint64_t       low = word1 << 32 | word0, high = (uint64_t)tag << 32 | word2;
-
-    if (u < units) {
-        uint8_t       *to = board.base + peer * board.stride + offset + (board.rank * units + u) * 16u;
-        const uint8_t *at = board.base + board.rank * board.stride + offset + (peer * units + u) * 16u;
-        if (STRONG) {
-            asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(to), "l"(low), "l"(high) : "memory");
-        } else {
-            asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high) : "memory");
-        }
-        do {
-            if (STRONG) {
-                asm volatile("{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(low), "=l"(high) : "l"(at) : "memory");
-            } else {
-                asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
-            }
-        } while ((uint32_t)(high >> 32) != tag);
-    }
-    __syncthreads();
-    if (u == 0 && threadIdx.y == 0) *step = s + 1;
-}
-
 /* Cycles of the first lanes of a block's warps: [warps][MARKS]. */
 struct ClockMarks {
     long long *to;
@@ -93,6 +65,42 @@ struct ClockMarks {
         if (threadIdx.x % 32 == 0) to[threadIdx.x / 32 * MARKS + mark] = clock64();
     }
 };
+
+/* The record as 12 bytes and a tag a unit, like the vote's, a thread a unit (x) and peer (y); the step comes from memory, so that it can stand in a
+ * graph, and the record's words are on their way together with it. */
+template <bool STRONG, class Marks>
+__global__ void bare_kernel(const __grid_constant__ KvVoteBoard board, uint32_t units, const uint32_t *record, uint64_t *step, const Marks marks)
+{
+    marks.at(0);
+    const uint32_t u = threadIdx.x, peer = (board.rank + 1 + threadIdx.y) % board.ranks;
+    const uint64_t word0 = u < units ? record[3 * u] : 0, word1 = u < units ? record[3 * u + 1] : 0, word2 = u < units ? record[3 * u + 2] : 0;
+    const uint64_t s = *step, offset = (s & (board.slots - 1)) * board.ranks * units * 16u;
+    const uint32_t tag = 0x80000000u | (uint32_t)(s & 0xffffffu);
+    uint64_t       low = word1 << 32 | word0, high = (uint64_t)tag << 32 | word2;
+
+    marks.at(1);
+    if (u < units) {
+        uint8_t       *to = board.base + peer * board.stride + offset + (board.rank * units + u) * 16u;
+        const uint8_t *at = board.base + board.rank * board.stride + offset + (peer * units + u) * 16u;
+        if (STRONG) {
+            asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t; }" ::"l"(to), "l"(low), "l"(high) : "memory");
+        } else {
+            asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high) : "memory");
+        }
+        marks.at(4);
+        do {
+            if (STRONG) {
+                asm volatile("{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+            } else {
+                asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+            }
+        } while ((uint32_t)(high >> 32) != tag);
+    }
+    marks.at(5);
+    __syncthreads();
+    if (u == 0 && threadIdx.y == 0) *step = s + 1;
+    marks.at(7);
+}
 
 /* ---- a batch of sequences */
 
@@ -190,11 +198,16 @@ static void enqueue(Batch *batch, Kind kind)
     case BARE:
     case WEAK: {
         const dim3 threads((batch->units + 31) / 32 * 32, board->ranks - 1);
-        auto       kernel = kind == BARE ? bare_kernel<true> : bare_kernel<false>;
-        kernel<<<1, threads, 0, batch->stream>>>(*kvg_nccl_vote_board(batch->bare), batch->units, batch->bare_record, batch->bare_step);
+        auto       kernel = kind == BARE ? bare_kernel<true, NoMarks> : bare_kernel<false, NoMarks>;
+        kernel<<<1, threads, 0, batch->stream>>>(*kvg_nccl_vote_board(batch->bare), batch->units, batch->bare_record, batch->bare_step, NoMarks());
         break;
     }
     case VOTE: OK(kvg_vote_launch(board, &batch->arrays, batch->stream)); break;
+    case COLD: {
+        const Quick quick = quick_of(*board, batch->arrays);
+        quick_kernel<NoMarks, false><<<1, quick.threads, quick_shared_bytes(quick), batch->stream>>>(quick, NoMarks());
+        break;
+    }
     case UNREADY: OK(kvg_vote_launch(board, &batch->unready, batch->stream)); break;
     case TWO:
         OK(kvg_vote_post_launch(board, &batch->arrays, batch->stream));
@@ -240,7 +253,7 @@ static void close_batch(Batch *batch)
 
 static bool votes(Kind kind)
 {
-    return kind == VOTE || kind == UNREADY || kind == TWO;
+    return kind == VOTE || kind == COLD || kind == UNREADY || kind == TWO;
 }
 
 static double time_graph(Batch *batch, Kind kind)
@@ -313,40 +326,52 @@ static void measure(Batch *batch, int rounds, double (*time)(Batch *, Kind), Res
 /* ---- where it goes */
 
 typedef struct Where {
-    double entry[MARKS], unit[MARKS]; /* cycles from the start, medians over nodes */
+    double cycles[WARPS_TOLD][MARKS]; /* cycles from the start, medians over nodes */
 } Where;
 
-static void find_out(Batch *batch, Where *where)
+/* NODES launches of one kind, each with marks of its own; `warps` of them are told as `rows`. */
+static void find_out_kind(Batch *batch, bool bare, uint32_t threads, const uint32_t *warps, uint32_t rows, double (*told)[MARKS])
 {
+    const uint32_t a_node = threads / 32 * MARKS;
     const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
-    const uint32_t threads = quick_threads(quick), a_node = threads / 32 * MARKS;
     long long     *marks = nullptr, *host = (long long *)calloc((size_t)NODES * a_node, sizeof *host);
-    static double  entry[MARKS][NODES], unit[MARKS][NODES];
+    static double  cycles[NODES];
 
     CU(cudaMalloc((void **)&marks, NODES * a_node * sizeof *marks));
     CU(cudaMemset(marks, 0, NODES * a_node * sizeof *marks));
     CU(cudaDeviceSynchronize());
     MPI_Barrier(MPI_COMM_WORLD);
-    for (int node = 0; node < NODES; node++) { /* the first ones are not counted: ranks meet, and something is formed ahead */
-        quick_kernel<ClockMarks><<<1, threads, quick_shared_bytes(quick), batch->stream>>>(quick, ClockMarks{marks + node * a_node});
-    }
-    CU(cudaStreamSynchronize(batch->stream));
-    batch->votes += NODES;
-    CU(cudaMemcpy(host, marks, NODES * a_node * sizeof *marks, cudaMemcpyDeviceToHost));
-    for (int node = 0; node < NODES; node++) {
-        const long long *of = host + node * a_node, *first = of + quick.entry_warps * MARKS;
-        const long long  begin = of[0] < first[0] ? of[0] : first[0];
-        for (int k = 0; k < MARKS; k++) {
-            entry[k][node] = (double)(of[k] != 0 ? of[k] - begin : 0);
-            unit[k][node] = (double)(first[k] != 0 ? first[k] - begin : 0);
+    for (int node = 0; node < NODES; node++) { /* only the later half counts: ranks meet, and something is formed ahead */
+        const ClockMarks to = {marks + node * a_node};
+        if (bare) {
+            bare_kernel<true><<<1, threads, 0, batch->stream>>>(*kvg_nccl_vote_board(batch->bare), batch->units, batch->bare_record, batch->bare_step, to);
+        } else {
+            quick_kernel<ClockMarks><<<1, threads, quick_shared_bytes(quick), batch->stream>>>(quick, to);
         }
     }
-    for (int k = 0; k < MARKS; k++) {
-        where->entry[k] = bench_median(entry[k] + NODES / 2, NODES / 2);
-        where->unit[k] = bench_median(unit[k] + NODES / 2, NODES / 2);
+    CU(cudaStreamSynchronize(batch->stream));
+    if (!bare) batch->votes += NODES;
+    CU(cudaMemcpy(host, marks, NODES * a_node * sizeof *marks, cudaMemcpyDeviceToHost));
+    for (uint32_t k = 0; k < rows * MARKS; k++) {
+        for (int node = 0; node < NODES; node++) {
+            const long long *of = host + node * a_node, at = of[warps[k / MARKS] * MARKS + k % MARKS];
+            long long        begin = of[0];
+            for (uint32_t w = 1; w < threads / 32; w++) begin = of[w * MARKS] < begin ? of[w * MARKS] : begin;
+            cycles[node] = at != 0 ? (double)(at - begin) : 0;
+        }
+        told[k / MARKS][k % MARKS] = bench_median(cycles + NODES / 2, NODES / 2);
     }
     CU(cudaFree(marks));
     free(host);
+}
+
+static void find_out(Batch *batch, Where *where)
+{
+    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
+    const uint32_t warps[] = {0, quick.entry_warps, quick.entry_warps + 1}, first[] = {0};
+
+    find_out_kind(batch, false, quick.threads, warps, 3, where->cycles);
+    find_out_kind(batch, true, (batch->units + 31) / 32 * 32, first, 1, where->cycles + 3);
 }
 
 /* ---- is it right? */
@@ -405,22 +430,22 @@ static void print_where(const Batch *batch, const Where *where)
 {
     printf("# %u sequences, cycles until: ", batch->sequences);
     for (int k = 0; k < MARKS; k++) printf(" %8s", mark_names[k]);
-    printf("\n#        the first entry warp: ");
-    for (int k = 0; k < MARKS; k++) printf(" %8.0f", where->entry[k]);
-    printf("\n#         the first unit warp: ");
-    for (int k = 0; k < MARKS; k++) printf(" %8.0f", where->unit[k]);
+    for (int w = 0; w < WARPS_TOLD; w++) {
+        printf("\n# %28s", warp_names[w]);
+        for (int k = 0; k < MARKS; k++) printf(" %8.0f", where->cycles[w][k]);
+    }
     printf("\n");
 }
 
 static void print_where_json(const Batch *batch, const Where *where)
 {
     printf("{\"bench\": \"vote_cuda\", \"sequences\": %u, \"how\": \"cycles\"", batch->sequences);
-    for (int k = 0; k < MARKS; k++) printf(", \"entry_%s\": %.0f, \"unit_%s\": %.0f", mark_names[k], where->entry[k], mark_names[k], where->unit[k]);
+    for (int k = 0; k < WARPS_TOLD * MARKS; k++) printf(", \"%s %s\": %.0f", warp_names[k / MARKS], mark_names[k % MARKS], where->cycles[k / MARKS][k % MARKS]);
     printf("}\n");
 }
 
 typedef struct Options {
-    int rounds, json;
+    int rounds, json, reverse;
 } Options;
 
 /* One batch size, in graphs and from the host. Returns how many bars it misses; wrong values are added up. */
@@ -481,14 +506,14 @@ static ncclComm_t open_comm(void)
 
 int main(int argc, char **argv)
 {
-    Options  options = {(int)bench_number(argc, argv, "--rounds", ROUNDS_DEFAULT), bench_has(argc, argv, "--json")};
+    Options  options = {(int)bench_number(argc, argv, "--rounds", ROUNDS_DEFAULT), bench_has(argc, argv, "--json"), bench_has(argc, argv, "--reverse")};
     int      ranks = 0, missed = 0, version = 0;
     uint64_t wrong = 0;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    REQUIRE(options.rounds >= 1 && options.rounds <= ROUNDS_MAX, "usage: mpirun -n 2 bench_vote_cuda [--json] [--rounds 1..%d]", ROUNDS_MAX);
+    REQUIRE(options.rounds >= 1 && options.rounds <= ROUNDS_MAX, "usage: mpirun -n 2 bench_vote_cuda [--json] [--reverse] [--rounds 1..%d]", ROUNDS_MAX);
     if (why_not(ranks)) {
         MPI_Finalize();
         return SKIP;
@@ -504,8 +529,8 @@ int main(int argc, char **argv)
         printf("# %9s %9s  %6s %10s  %6s  %7s %7s %7s\n", "sequences", "record", "how", "kind", "ratio", "t_med", "t_p10", "t_p90");
         printf("# %9s %9s  %6s %10s  %6s  %7s %7s %7s\n", "", "(B)", "", "", "(x)", "(us)", "(us)", "(us)");
     }
-    missed += bench_batch(comm, 64, &options, &wrong);
-    missed += bench_batch(comm, 256, &options, &wrong);
+    missed += bench_batch(comm, options.reverse ? 256 : 64, &options, &wrong);
+    missed += bench_batch(comm, options.reverse ? 64 : 256, &options, &wrong);
     if (world_rank == 0 && !options.json) printf("# wrong values %llu %s; bars missed %d\n", (unsigned long long)wrong, wrong == 0 ? "OK" : "FAILED", missed);
     NC(ncclCommDestroy(comm));
     MPI_Bcast(&missed, 1, MPI_INT, 0, MPI_COMM_WORLD);

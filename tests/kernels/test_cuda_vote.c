@@ -86,7 +86,7 @@ static const struct { Scene scene; uint32_t lanes; int split; } soaks[] = {
     { { .ranks = 1, .tp = 1, .entries = 31, .slots = 2, .rows_most = 3, .fault_every = 60, .last_every = 23, .seed = 26 }, 1, 0 },
     { { .ranks = 2, .tp = 1, .entries = 257, .slots = 8, .columns = 3, .rows_most = 3, .fault_every = 60, .one_epoch = 1, .seed = 14 }, 2, 1 },
     { { .ranks = 4, .tp = 2, .entries = 33, .slots = 4, .columns = 4, .rows_most = 5, .fault_every = 60, .one_epoch = 1, .seed = 15 }, 2, 1 },
-    { { .ranks = 3, .tp = 3, .entries = 1500, .slots = 4, .columns = 0, .rows_most = 70000, .fault_every = 60, .seed = 16 }, 1, 0 },
+    { { .ranks = 3, .tp = 3, .entries = 1501, .slots = 4, .columns = 0, .rows_most = 70000, .fault_every = 60, .seed = 16 }, 1, 0 },
     { { .ranks = 2, .tp = 2, .entries = 9000, .slots = 4, .columns = 0, .rows_most = 4, .fault_every = 0, .seed = 17 }, 1, 0 }, /* past 48 KiB */
 };
 enum { SOAKS = sizeof soaks / sizeof *soaks };

@@ -23,6 +23,7 @@
 #define __launch_bounds__(...)
 #define __shared__ static /* a kernel's template has an instance for every block */
 #define KVG_VOTE_DYNAMIC_SHARED(type, name) alignas(16) static type name[1 << 14]
+#define __align__(n) alignas(n)
 
 struct Dim { uint32_t x; };
 
@@ -46,7 +47,7 @@ struct Block {
     std::function<void()> body;
     std::vector<Fiber>    fibers;
     std::vector<Meeting>  warps;
-    Meeting               whole;
+    Meeting               whole, part, agreeing;
 };
 
 static Fiber     *fiber_now;
@@ -84,6 +85,13 @@ static void __syncthreads() { meet(fiber_now->block->whole); }
 static int __syncthreads_or(int mine) { return meet_saying(fiber_now->block->whole, mine != 0, true); }
 static int __syncthreads_and(int mine) { return meet_saying(fiber_now->block->whole, mine != 0, false); }
 static int __all_sync(uint32_t, int mine) { return meet_saying(warp_now(), mine != 0, false); }
+
+static int __any_sync(uint32_t, int mine) { return meet_saying(warp_now(), mine != 0, true); }
+
+static void __syncwarp() { meet(warp_now()); }
+static void meet_all(uint32_t) { meet(fiber_now->block->part); }
+static bool meet_agreeing(uint32_t, bool mine) { return meet_saying(fiber_now->block->agreeing, mine, false); }
+static uint32_t opaque(uint32_t value) { return value; }
 
 static uint32_t __reduce_add_sync(uint32_t, uint32_t mine)
 {
@@ -157,6 +165,7 @@ static void open_block(Block &block)
     block.warps = std::vector<Meeting>(block.threads / 32);
     block.whole = Meeting();
     block.whole.size = block.threads;
+    block.part = block.agreeing = block.whole;
     for (Meeting &warp : block.warps) warp.size = 32;
     for (uint32_t i = 0; i < block.threads; i++) block.fibers[i].block = &block, block.fibers[i].index = i;
 }
@@ -200,13 +209,6 @@ static Unit load_unit(const void *at)
     return unit;
 }
 
-static uint64_t load_eight(const void *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
 static uint32_t load_four(const void *at)
 {
     uint32_t value;
@@ -214,9 +216,22 @@ static uint32_t load_four(const void *at)
     return value;
 }
 
-static void load_pair(const void *at, uint64_t &low, uint64_t &high)
+template <int BYTES> void copy_to_shared(void *shared, const void *at) { memcpy(shared, at, BYTES); }
+static void copies_wait() {}
+static void store_unit_if(bool on, void *at, const Unit &unit) { if (on) memcpy(at, &unit, sizeof unit); }
+static void store_host_if(bool on, uint64_t *at, uint64_t value) { if (on) *at = value; }
+static void store_four_if(bool on, void *at, uint32_t value) { if (on) memcpy(at, &value, sizeof value); }
+
+static void store_two_if(bool on, void *at, uint32_t low, uint32_t high)
 {
-    low = load_eight(at), high = load_eight((const uint8_t *)at + 8);
+    store_four_if(on, at, low);
+    store_four_if(on, (uint8_t *)at + 4, high);
+}
+
+static void store_pair_if(bool on, void *at, uint64_t low, uint64_t high)
+{
+    store_host_if(on, (uint64_t *)at, low);
+    store_host_if(on, (uint64_t *)at + 1, high);
 }
 
 #endif
