@@ -193,14 +193,14 @@ static KvgStatus get_ready(NcclComm *nccl, const KvNcclCommOptions *options)
 
 static KvgStatus create(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, NcclComm *nccl, KvComm *comm)
 {
-    const uint32_t         timeout_ms = kvg_nccl_timeout_ms(options);
-    const KvCarriedOptions carried = {.base = *options->base, .liveness = options->liveness, .timeout_ms = timeout_ms, .epoch = options->epoch};
+    const uint32_t         setup_ms = kvg_nccl_setup_ms(options);
+    const KvCarriedOptions carried = {.base = *options->base, .liveness = options->liveness, .timeout_ms = options->timeout_ms, .epoch = options->epoch};
     KvGatherOptions        gather = {.name = "nccl", .rank = bootstrap->rank, .ranks = bootstrap->ranks, .acts = &nccl_acts, .user = nccl};
 
     nccl->ranks = bootstrap->ranks;
     nccl->places = gather.places = 2 * kvg_nccl_window_steps(options, bootstrap->ranks);
-    KVG_TRY(kvg_nccl_agree(bootstrap, timeout_ms, get_ready(nccl, options)));
-    KVG_TRY(kvg_nccl_agree(bootstrap, timeout_ms, warm_up(nccl, timeout_ms)));
+    KVG_TRY(kvg_nccl_agree(bootstrap, setup_ms, get_ready(nccl, options)));
+    KVG_TRY(kvg_nccl_agree(bootstrap, setup_ms, warm_up(nccl, setup_ms)));
     return kvg_comm_gather(&carried, &gather, comm); /* takes nccl over */
 }
 
@@ -212,7 +212,7 @@ KvgStatus kvg_comm_nccl_create(const KvgBootstrap *bootstrap, const KvNcclCommOp
     NcclComm  *nccl;
 
     KVG_TRY(kvg_nccl_comm_open(bootstrap, options, &own));
-    status = kvg_nccl_agree(bootstrap, kvg_nccl_timeout_ms(options), kvg_calloc(1, sizeof *nccl, "a comm", &memory));
+    status = kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), kvg_calloc(1, sizeof *nccl, "a comm", &memory));
     if (status != KVG_OK) {
         (void)ncclCommAbort(own);
         kvg_free(memory);
@@ -221,7 +221,7 @@ KvgStatus kvg_comm_nccl_create(const KvgBootstrap *bootstrap, const KvNcclCommOp
     nccl = memory;
     nccl->comm = own;
     KvComm made = { 0 };
-    status = kvg_nccl_agree(bootstrap, kvg_nccl_timeout_ms(options), create(bootstrap, options, nccl, &made));
+    status = kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), create(bootstrap, options, nccl, &made));
     if (status == KVG_OK) *comm = made;
     else if (made.ops != NULL) kvg_comm_carried_undo(&made);
     else nccl_close(nccl);

@@ -10,7 +10,7 @@ typedef struct NcclBoard {
     ncclComm_t          comm;
     KvNcclVote         *vote;
     const KvgBootstrap *bootstrap; /* during set-up */
-    uint32_t            timeout_ms;
+    uint32_t            setup_ms;
 } NcclBoard;
 
 static void release(void *user)
@@ -25,7 +25,7 @@ static void release(void *user)
 static KvgStatus agree(void *user, KvgStatus mine)
 {
     const NcclBoard *board = user;
-    return kvg_nccl_agree(board->bootstrap, board->timeout_ms, mine);
+    return kvg_nccl_agree(board->bootstrap, board->setup_ms, mine);
 }
 
 static KvgStatus make_vote(NcclBoard *board, const KvNcclCommOptions *options)
@@ -35,7 +35,7 @@ static KvgStatus make_vote(NcclBoard *board, const KvNcclCommOptions *options)
     want.tp = options->tp;
     want.window_steps = kvg_nccl_window_steps(options, board->bootstrap->ranks);
     want.sequences_max = options->sequences_max;
-    want.timeout_ms = board->timeout_ms;
+    want.timeout_ms = board->setup_ms;
     want.agree = agree;
     want.user = board;
     return kvg_nccl_vote_create(board->comm, &want, &board->vote);
@@ -72,10 +72,10 @@ KvgStatus kvg_comm_nccl_board_create(const KvgBootstrap *bootstrap, const KvNccl
     KvComm     made = { 0 };
 
     KVG_TRY(kvg_nccl_comm_open(bootstrap, options, &own));
-    KVG_TRY_GOTO(kvg_nccl_agree(bootstrap, kvg_nccl_timeout_ms(options), get_board(&board)), err_abort);
-    *board = (NcclBoard){.comm = own, .bootstrap = bootstrap, .timeout_ms = kvg_nccl_timeout_ms(options)};
+    KVG_TRY_GOTO(kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), get_board(&board)), err_abort);
+    *board = (NcclBoard){.comm = own, .bootstrap = bootstrap, .setup_ms = kvg_nccl_setup_ms(options)};
     KVG_TRY_GOTO(make_vote(board, options), err_release);
-    KVG_TRY_GOTO(kvg_nccl_agree(bootstrap, board->timeout_ms, make_comm(board, options, &made)), err_undo);
+    KVG_TRY_GOTO(kvg_nccl_agree(bootstrap, board->setup_ms, make_comm(board, options, &made)), err_undo);
     board->bootstrap = NULL;
     *comm = made;
     return KVG_OK;

@@ -28,9 +28,9 @@ typedef struct NcclVerdict { /* crosses the wire */
 } NcclVerdict;
 _Static_assert(sizeof(NcclVerdict) == 512, "crosses the wire: no padding");
 
-uint32_t kvg_nccl_timeout_ms(const KvNcclCommOptions *options)
+uint32_t kvg_nccl_setup_ms(const KvNcclCommOptions *options)
 {
-    return options->timeout_ms != 0 ? options->timeout_ms : 30000;
+    return options->setup_ms != 0 ? options->setup_ms : 30000;
 }
 
 uint32_t kvg_nccl_window_steps(const KvNcclCommOptions *options, int ranks)
@@ -128,7 +128,7 @@ static KvgStatus meet(const KvgBootstrap *bootstrap, const KvNcclCommOptions *op
     mine = prepare(bootstrap, options, &hello);
     hello.status = mine;
     if (mine != KVG_OK) snprintf(hello.sentence, sizeof hello.sentence, "%s", kvg_last_error());
-    status = bootstrap->allgather(bootstrap->user, &hello, memory, sizeof hello, kvg_nccl_timeout_ms(options));
+    status = bootstrap->allgather(bootstrap->user, &hello, memory, sizeof hello, kvg_nccl_setup_ms(options));
     if (status == KVG_OK) {
         if (mine != KVG_OK) (void)kvg_fail(mine, "%s", hello.sentence);
         status = compare(all, bootstrap->ranks, bootstrap->rank, mine);
@@ -142,7 +142,7 @@ static KvgStatus meet(const KvgBootstrap *bootstrap, const KvNcclCommOptions *op
 
 static KvgStatus make(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, ncclUniqueId id, ncclComm_t *comm)
 {
-    const uint32_t timeout_ms = kvg_nccl_timeout_ms(options);
+    const uint32_t timeout_ms = kvg_nccl_setup_ms(options);
     ncclConfig_t   config = NCCL_CONFIG_INITIALIZER;
     ncclResult_t   result;
     int            rank = -1, ranks = 0;
@@ -199,7 +199,7 @@ KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOpti
         return kvg_fail(KVG_EINVAL, "a comm over NCCL is for 2 ranks and more: one rank has nobody to send records to");
     }
     KVG_TRY(meet(bootstrap, options, &id));
-    KvgStatus status = kvg_nccl_agree(bootstrap, kvg_nccl_timeout_ms(options), make(bootstrap, options, id, &comm));
+    KvgStatus status = kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), make(bootstrap, options, id, &comm));
     if (status != KVG_OK) {
         if (comm != NULL) (void)ncclCommAbort(comm);
         return status;

@@ -15,7 +15,7 @@ KvgStatus kvg_nccl_agree(const KvgBootstrap *bootstrap, uint32_t timeout_ms, Kvg
 KvgStatus kvg_nccl_await(ncclComm_t comm, ncclResult_t result, uint32_t timeout_ms, const char *act);
 KvgStatus kvg_nccl_check(ncclComm_t comm, ncclResult_t result, const char *act);
 
-uint32_t kvg_nccl_timeout_ms(const KvNcclCommOptions *options);
+uint32_t kvg_nccl_setup_ms(const KvNcclCommOptions *options);
 /* W of the options. */
 uint32_t kvg_nccl_window_steps(const KvNcclCommOptions *options, int ranks);
 

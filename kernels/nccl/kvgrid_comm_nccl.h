@@ -32,13 +32,14 @@ typedef struct KvNcclCommOptions {
     struct ncclComm  *parent;        /* split, with nothing outstanding on it and the bootstrap's rank numbers; NULL: a new communicator */
     const KvComm     *base;          /* of the same ranks; taken over on success */
     const KvLiveness *liveness;      /* of the same ranks, outlives the comm; NULL: only the deadline ends an all-gather that hangs */
-    uint32_t          timeout_ms;    /* KVGRID_TIMEOUT_MS of the grid; bounds set-up too. 0: 30000 */
+    uint32_t          timeout_ms;    /* KVGRID_TIMEOUT_MS of the grid: what ends an all-gather that hangs. 0: 30000 */
+    uint32_t          setup_ms;      /* bounds each wait of set-up: a communicator takes a second or more. 0: 30000 */
     uint32_t          window_steps;  /* W, undecided steps at most; 0: 2 a stage */
     uint32_t          tp;            /* ranks a stage; 0: all */
     uint32_t          sequences_max; /* of a board: at least max_step_sequences */
     uint32_t          epoch;         /* the grid's when it is made. 0: 1, a new grid's */
 } KvNcclCommOptions;
-#define KVG_NCCL_COMM_OPTIONS_INIT { sizeof(KvNcclCommOptions), 0, NULL, NULL, NULL, 0, 0, 0, 0, 0 }
+#define KVG_NCCL_COMM_OPTIONS_INIT { sizeof(KvNcclCommOptions), 0, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0 }
 
 /** What fails on one rank is told to all, so that none has a comm or all have one. Reach: setup (collective over the bootstrap, bounded).
  *  ENOTSUP no NCCL, no GPU, or ranks that cannot reach each other, by name; EINVAL two ranks on one GPU, another rank count than the base's; EPEER,

@@ -17,6 +17,7 @@
 
 #include "launch/command/command.h"
 #include "launch/command/doctor_host.h"
+#include "launch/command/doctor_nccl.h"
 #include "launch/command/options.h"
 
 extern char **environ;
@@ -86,6 +87,11 @@ static void check_slurm(Finding *finding)
 
 /* ---- devices */
 
+static int has_driver(void)
+{
+    return access("/proc/driver/nvidia/version", R_OK) == 0;
+}
+
 static void check_cuda(Finding *finding)
 {
 #if KVG_HAVE_CUDA
@@ -95,14 +101,12 @@ static void check_cuda(Finding *finding)
     if (usable > 0) {
         kvg_finding(finding, why[0] != '\0' ? VERDICT_WARN : VERDICT_OK, "%d CUDA device%s can be used%s%s", usable, usable == 1 ? "" : "s",
                     why[0] != '\0' ? ", others cannot: " : "", why);
-    } else {
-        kvg_finding(finding, VERDICT_OK, "CUDA is compiled in, and %s; state lives in host memory, which is all plan and replay need", why);
+    } else { /* beside a driver it is worth a look: too old, or a device that there is no code for */
+        kvg_finding(finding, has_driver() ? VERDICT_WARN : VERDICT_OK, "CUDA is compiled in, and %s; state lives in host memory, which is all plan and replay need", why);
     }
 #else
-    int driver = access("/proc/driver/nvidia/version", R_OK) == 0;
-
-    kvg_finding(finding, driver ? VERDICT_WARN : VERDICT_OK,
-                driver ? "a CUDA driver is loaded, but this build has no CUDA parts: state lives in host memory"
+    kvg_finding(finding, has_driver() ? VERDICT_WARN : VERDICT_OK,
+                has_driver() ? "a CUDA driver is loaded, but this build has no CUDA parts: state lives in host memory"
                        : "no CUDA driver here, and no CUDA parts in this build: state lives in host memory, which is all plan and replay need");
 #endif
 }
@@ -220,6 +224,7 @@ static const struct Check {
     { "topology", kvg_doctor_topology },
     { "AVX2", kvg_doctor_avx2 },
     { "CUDA", check_cuda },
+    { "NCCL", kvg_doctor_nccl },
     { "/proc", kvg_doctor_proc },
     { "knobs", check_knobs },
     { "self test", check_encoding },

@@ -12,6 +12,7 @@
 #include "launch/command/replay_memory.h"
 #include "launch/command/replay_report.h"
 #include "launch/command/replay_run.h"
+#include "launch/command/replay_vote.h"
 #include "launch/command/trace.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
@@ -175,6 +176,7 @@ static KvgStatus compare_input(const ReplayOptions *options, const ReplayLaunch 
         { "--spec", options->spec },
         { "--columns", options->columns },
         { "--mtp", (uint64_t)options->mtp },
+        { "--vote", (uint64_t)options->vote },
         { "--fault", kvg_mix_term((uint64_t)options->fault.kind, options->fault.rank, options->fault.step, 0) },
     };
     return kvg_replay_compare(launch, items, sizeof items / sizeof *items);
@@ -201,22 +203,17 @@ static uint64_t memory_on(const ReplayOptions *options, const ReplayInput *input
     return kvg_min_u64(input->memory + rounding, device->free_before / 5 * 4);
 }
 
-static KvgStatus create_grid(const ReplayOptions *options, ReplayLaunch *launch, const ReplayInput *input, KvgGrid **grid)
+static KvgStatus create_grid(const ReplayOptions *options, ReplayLaunch *launch, const ReplayInput *input, const ReplayVote *vote, KvgGrid **grid)
 {
     KvgGridOptions want = KVG_GRID_OPTIONS_INIT;
-    KvComm         comm;
-    KVG_TRY(kvg_replay_launch_comm(launch, &comm));
     want.tp = options->tp;
     want.pp = options->pp;
     want.policy = &input->policy;
     want.on_lost = kvg_replay_launch_lost;
     want.user = launch;
-    want.comm = comm.ops != NULL ? &comm : NULL;
-    KvgStatus status = kvg_grid_create(&launch->bootstrap, &want, grid);
-    if (status != KVG_OK && comm.ops != NULL) {
-        comm.ops->close(comm.self);
-    }
-    return status;
+    want.comm = vote->comm.ops != NULL ? &vote->comm : NULL;
+    want.liveness = vote->liveness.ops != NULL ? &vote->liveness : NULL;
+    return kvg_grid_create(&launch->bootstrap, &want, grid);
 }
 
 static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, const ReplayDevice *device, KvgGrid *grid, KvgPlacement **placement)
@@ -238,7 +235,7 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, c
 
 /* ---- the run */
 
-static int report(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayRun *run)
+static int report(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayVote *vote, const ReplayRun *run)
 {
     ReplayResult result;
     KvgStatus    status = kvg_replay_agree(launch, kvg_replay_result_gather(run, &result));
@@ -246,6 +243,7 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
         return KVG_EXIT_FAILED;
     }
     if (launch->bootstrap.rank == 0) {
+        kvg_replay_vote_words(vote, result.vote, sizeof result.vote);
         kvg_replay_print_summary(&result);
         if (options->verify && result.checked_rows == 0) {
             fprintf(stderr, "kvgrid replay: nothing was verified: --verify found no rows, since %s\n",
@@ -261,8 +259,8 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     return kvg_command_exit_status(status);
 }
 
-static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, ReplayDevice *device, KvgGrid *grid,
-                 KvgPlacement *placement)
+static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, const ReplayVote *vote, ReplayDevice *device,
+                 KvgGrid *grid, KvgPlacement *placement)
 {
     ReplayRun run;
     KvgStatus status = kvg_replay_run_create(options, launch, grid, placement, device, input->requests, input->count, &run);
@@ -271,7 +269,7 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
         return kvg_command_exit_status(status);
     }
     status = kvg_replay_agree(launch, kvg_replay_run_serve(&run));
-    int exit_status = status == KVG_OK ? report(options, launch, &run) : KVG_EXIT_FAILED;
+    int exit_status = status == KVG_OK ? report(options, launch, vote, &run) : KVG_EXIT_FAILED;
     kvg_replay_run_free(&run);
     return exit_status;
 }
@@ -280,11 +278,18 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
 {
     KvgGrid      *grid = NULL;
     KvgPlacement *placement = NULL;
-    ReplayDevice  device;
+    ReplayVote    vote = { 0 };
+    ReplayDevice  device = { 0 };
     int           exit_status;
-    KvgStatus     status = kvg_replay_agree(launch, kvg_replay_device_open(options, &device));
+    KvgStatus     status = kvg_replay_agree(launch, kvg_replay_vote_check(options));
+    if (status == KVG_OK) { /* before the device is looked at: communicators take memory of it */
+        status = kvg_replay_agree(launch, kvg_replay_vote_open(options, launch, &input->policy, input->sequences, &vote));
+    }
     if (status == KVG_OK) {
-        status = kvg_replay_agree(launch, create_grid(options, launch, input, &grid));
+        status = kvg_replay_agree(launch, kvg_replay_device_open(options, &device));
+    }
+    if (status == KVG_OK) {
+        status = kvg_replay_agree(launch, create_grid(options, launch, input, &vote, &grid));
     }
     if (status == KVG_OK) {
         status = kvg_replay_agree(launch, place(options, input, &device, grid, &placement));
@@ -296,7 +301,7 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
             kvg_replay_print_opening(options, kvg_placement_plan(placement), input->formats,
                                      memory_on(options, input, &device), input->count);
         }
-        exit_status = serve(options, launch, input, &device, grid, placement);
+        exit_status = serve(options, launch, input, &vote, &device, grid, placement);
     }
     kvg_replay_launch_ending(launch);
     if (placement != NULL) {
@@ -304,6 +309,8 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
     }
     if (grid != NULL) {
         kvg_grid_destroy(grid);
+    } else {
+        kvg_replay_vote_close(&vote);
     }
     kvg_replay_device_close(&device);
     return exit_status;

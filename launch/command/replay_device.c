@@ -7,8 +7,7 @@
 #include "launch/command/replay_gpu.h"
 #include "runtime/base/error.h"
 
-/* This process's place on its machine, as the launcher says; 0 alone. */
-static int place_on_machine(void)
+int kvg_replay_device_place(void)
 {
     static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID" };
 
@@ -27,7 +26,7 @@ KvgStatus kvg_replay_device_open(const ReplayOptions *options, ReplayDevice *dev
     if (options->device == REPLAY_DEVICE_HOST) {
         return KVG_OK;
     }
-    KvgStatus status = kvg_replay_gpu_open(place_on_machine(), &device->dev);
+    KvgStatus status = kvg_replay_gpu_open(kvg_replay_device_place(), &device->dev);
     if (status != KVG_OK) {
         return options->device == REPLAY_DEVICE_AUTO && status == KVG_ENOTSUP ? KVG_OK : status;
     }

@@ -17,6 +17,8 @@ typedef struct ReplayDevice {
     uint64_t free_before; /* by the driver, before anything was placed */
 } ReplayDevice;
 
+/* This process's place on its machine, as the launcher says; 0 alone. Its GPU is this modulo the GPUs. */
+int kvg_replay_device_place(void);
 /* Opens what --device asks for: this rank's GPU is its place on the machine modulo the devices. ENOTSUP by name. */
 KvgStatus kvg_replay_device_open(const ReplayOptions *options, ReplayDevice *device);
 void      kvg_replay_device_close(ReplayDevice *device);

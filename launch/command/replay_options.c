@@ -11,10 +11,10 @@
 /* Counts as the parser reads them, before they are narrowed. */
 typedef struct ReplayCounts {
     uint64_t    tp, pp, concurrency, chunk, spec, columns;
-    const char *layout, *fault, *device;
+    const char *layout, *fault, *device, *vote;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 22, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 23, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -37,6 +37,8 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--ring", OPTION_SWITCH, &options->ring, "on|off", "windowed layers let old rows go", 0, 0, 0 },
         { "--layout", OPTION_TEXT, &counts->layout, "pool|flat", "chunks of 64 rows, or one plane a sequence (pool)", 0, 0, 0 },
         { "--device", OPTION_TEXT, &counts->device, "host|cuda|auto", "where the state lives (host); cuda: a GPU for each rank, by its place on the machine", 0, 0, 0 },
+        { "--vote", OPTION_TEXT, &counts->vote, "auto|host|nccl|device", "how ranks exchange votes: by MPI, by NCCL on the GPUs, in the GPUs' memory "
+          "(auto: host, since the host drives these steps, and an MPI record takes less time than a kernel's launch)", 0, 0, 0 },
         { "--memory", OPTION_BYTES, &options->memory, "BYTES", "for sequence state on each rank; little only delays, less than one request needs is refused", 0, 0, 0 },
         { "--verify", OPTION_FLAG, &options->verify, NULL, "compare sampled rows with a fresh encode", 0, 0, 0 },
         { "--json", OPTION_FLAG, &options->json, NULL, "the last line is the summary as one object", 0, 0, 0 },
@@ -71,6 +73,20 @@ static KvgStatus parse_device(const char *word, ReplayDeviceKind *device)
     return kvg_fail(KVG_EINVAL, "--device \"%s\" is unknown: give host, cuda or auto", word);
 }
 
+static KvgStatus parse_vote(const char *word, ReplayVoteKind *vote)
+{
+    static const char *const words[] = { [REPLAY_VOTE_AUTO] = "auto", [REPLAY_VOTE_DEVICE] = "device", [REPLAY_VOTE_NCCL] = "nccl",
+                                         [REPLAY_VOTE_HOST] = "host" };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (word == NULL || strcmp(word, words[i]) == 0) {
+            *vote = (ReplayVoteKind)i;
+            return KVG_OK;
+        }
+    }
+    return kvg_fail(KVG_EINVAL, "--vote \"%s\" is unknown: give auto, device, nccl or host", word);
+}
+
 static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
 {
     options->tp = (uint32_t)counts->tp;
@@ -81,6 +97,7 @@ static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
     options->columns = counts->columns != 0 ? (uint32_t)counts->columns : options->spec > 1 ? options->spec + 1 : 2;
     KVG_TRY(parse_layout(counts->layout, &options->layout));
     KVG_TRY(parse_device(counts->device, &options->device));
+    KVG_TRY(parse_vote(counts->vote, &options->vote));
     if (counts->fault != NULL) {
         KVG_TRY(kvg_replay_fault_parse(counts->fault, &options->fault));
         if (options->fault.rank >= counts->tp * counts->pp) {

@@ -10,6 +10,8 @@
 
 typedef enum ReplayDeviceKind { REPLAY_DEVICE_HOST = 0, REPLAY_DEVICE_CUDA, REPLAY_DEVICE_AUTO } ReplayDeviceKind;
 
+typedef enum ReplayVoteKind { REPLAY_VOTE_AUTO = 0, REPLAY_VOTE_DEVICE, REPLAY_VOTE_NCCL, REPLAY_VOTE_HOST } ReplayVoteKind;
+
 typedef struct ReplayOptions {
     const char *model, *trace; /* paths; the argument vector's */
     uint32_t    tp, pp;
@@ -24,6 +26,7 @@ typedef struct ReplayOptions {
     int         ring;          /* -1: as the environment says, 0, 1 */
     KvLayout    layout;
     ReplayDeviceKind device;   /* AUTO: a GPU if one can be used for this run, else the host */
+    ReplayVoteKind vote;       /* AUTO: the host's */
     uint64_t    memory;        /* bytes a rank; 0: chosen */
     int         mtp;           /* MTP blocks on the last stage, written and committed with the trunk */
     int         verify, json, help;

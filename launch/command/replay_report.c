@@ -235,6 +235,7 @@ void kvg_replay_print_summary(const ReplayResult *result)
            result->rows_per_second);
     printf("steps       %" PRIu64 " commits, %" PRIu64 " rollbacks, %" PRIu64 " grows; vote p50 %.1f us, p99 %.1f us (post to decided)\n",
            result->commits, result->rollbacks, result->grows, result->vote_p50_us, result->vote_p99_us);
+    printf("vote        %s\n", result->vote);
     if (result->replayed > 0) {
         printf("replayed    %" PRIu64 " accepted rows, into recurrent state or an index ring that stood before them\n", result->replayed);
     }
@@ -270,14 +271,14 @@ KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult
         json_array_append_new(ranks, rank_object(rank, &result->ranks[rank]));
     }
     json_t *object = json_pack(
-        "{s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:i, s:i, s:s, s:o, s:s}", "requests",
+        "{s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:i, s:i, s:s, s:s, s:o, s:s}", "requests",
         (json_int_t)result->requests, "refused", (json_int_t)result->refused, "tokens", (json_int_t)result->tokens,
         "state_rows_per_second", result->rows_per_second, "seconds", result->seconds, "commits", (json_int_t)result->commits, "rollbacks",
         (json_int_t)result->rollbacks, "grows", (json_int_t)result->grows, "preempted", (json_int_t)result->turned_out,
         "replayed_rows", (json_int_t)result->replayed, "vote_p50_us",
         result->vote_p50_us, "vote_p99_us", result->vote_p99_us, "verified_rows", (json_int_t)result->checked_rows, "mismatches",
-        (json_int_t)(result->mismatches + result->differing), "tp", (int)options->tp, "pp", (int)options->pp, "formats", result->formats,
-        "ranks", ranks, "digest", hex);
+        (json_int_t)(result->mismatches + result->differing), "tp", (int)options->tp, "pp", (int)options->pp, "formats", result->formats, "vote",
+        result->vote, "ranks", ranks, "digest", hex);
     char *text = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     if (object != NULL) {
         json_decref(object);

@@ -38,6 +38,7 @@ typedef struct ReplayResult {
     double         seconds, rows_per_second, vote_p50_us, vote_p99_us;
     KvDigest       digest;
     const char    *formats;                  /* the run's */
+    char           vote[320];                /* how it went, in words */
 } ReplayResult;
 
 /* "K q8_0 (lossy), V q5_1 (lossy)", the pairs of each class where classes differ, and what is kept for other kinds of layers. */

@@ -64,6 +64,28 @@ START_TEST(test_columns_follow_the_rounds_unless_they_are_given)
 }
 END_TEST
 
+START_TEST(test_the_vote_is_the_hosts_unless_it_is_named)
+{
+    static const struct { const char *words; ReplayVoteKind vote; } lines[] = {
+        { "", REPLAY_VOTE_AUTO }, { "--vote auto", REPLAY_VOTE_AUTO }, { "--vote host", REPLAY_VOTE_HOST }, { "--vote=nccl", REPLAY_VOTE_NCCL },
+        { "--vote device", REPLAY_VOTE_DEVICE }, { "--vote nccl --vote host", REPLAY_VOTE_HOST },
+    };
+    static const char *const wrong[] = { "--vote", "--vote NCCL", "--vote mpi", "--vote auto,host", "--vote=" };
+    char line[128];
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        ReplayOptions options;
+        snprintf(line, sizeof line, "--model m --trace t %s", lines[i].words);
+        ck_assert_msg(parse(line, &options) == KVG_OK, "%s: %s", line, kvg_last_error());
+        ck_assert_int_eq(options.vote, lines[i].vote);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ReplayOptions options;
+        snprintf(line, sizeof line, "--model m --trace t %s", wrong[i]);
+        ck_assert_msg(parse(line, &options) == KVG_EINVAL, "%s was taken", line);
+    }
+}
+END_TEST
+
 START_TEST(test_bad_use_is_refused_and_changes_nothing)
 {
     static const char *const lines[] = {
@@ -107,6 +129,7 @@ int main(void)
     tcase_add_test(cases, test_the_defaults_are_one_rank_all_requests_and_no_drafts);
     tcase_add_test(cases, test_every_option_lands_in_its_place);
     tcase_add_test(cases, test_columns_follow_the_rounds_unless_they_are_given);
+    tcase_add_test(cases, test_the_vote_is_the_hosts_unless_it_is_named);
     tcase_add_test(cases, test_bad_use_is_refused_and_changes_nothing);
     tcase_add_test(cases, test_fault_words_are_read_and_near_misses_are_not);
     suite_add_tcase(suite, cases);

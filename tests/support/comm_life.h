@@ -13,7 +13,7 @@
 
 enum { COMM_SEQUENCES = 4, COMM_TIMEOUT_MS = 1000, COMM_PEER_MS = 200, COMM_ROWS_MAX = 8, COMM_LEN_MAX = 900 };
 /* words of the shared page */
-enum { COMM_OUTCOMES = 0 /* two words a rank */, COMM_DIGEST = 16 /* two words a rank */, COMM_MOVED = 32 /* log lines a rank */, COMM_FLAG = 48 };
+enum { COMM_OUTCOMES = 0 /* two words a rank */, COMM_DIGEST = 16 /* two words a rank */, COMM_MOVED = 32 /* log lines a rank */, COMM_STEP_NS = 40 /* a rank */, COMM_FLAG = 48 };
 
 typedef enum CommFault {
     COMM_NO_FAULT,
@@ -30,6 +30,7 @@ typedef struct CommCase {
     CommFault   fault;
     uint32_t    breaks;
     KvgStatus (*make)(ForkRank *rank, const struct CommCase *it, const KvComm *base, const KvLiveness *liveness, KvComm *comm);
+    int (*after)(ForkRank *rank, const struct CommCase *it); /* NULL: nothing. When all is closed */
     void *extra; /* make's */
 } CommCase;
 
@@ -49,7 +50,7 @@ typedef struct CommSide {
 typedef struct CommResult {
     int      codes[FORK_RANKS_MAX];
     uint64_t outcomes[8], digest[8];
-    int      moved[8];
+    int      moved[8], step_ns[8];
 } CommResult;
 
 /* ---- a rank */
@@ -353,7 +354,9 @@ static inline int comm_body(ForkRank *rank)
     uint64_t        digest = 0;
 
     FORK_CHECK(comm_open(&side, rank) == 0);
+    double begun = fork_seconds();
     FORK_CHECK(comm_steps(&side, it->steps) == 0);
+    atomic_store(&rank->shared->words[COMM_STEP_NS + comm_rank], (int)((fork_seconds() - begun) * 1e9 / it->steps));
     if (it->fault == COMM_STOPPED_BEFORE || it->fault == COMM_STOPPED_AFTER) {
         FORK_CHECK(comm_stopped(&side, it->fault == COMM_STOPPED_AFTER) == 0);
     } else if (it->fault == COMM_DIES) {
@@ -372,7 +375,7 @@ static inline int comm_body(ForkRank *rank)
     if (it->fault == COMM_LEAVES) {
         atomic_store(&rank->shared->words[COMM_FLAG], 1);
     }
-    return 0;
+    return it->after != NULL ? it->after(rank, it) : 0;
 }
 
 /* ---- the parent */
@@ -396,6 +399,7 @@ static inline int comm_run(CommCase *it, uint32_t deadline_ms, CommResult *resul
         bad += result->codes[rank] != (it->fault == COMM_DIES && rank == 1 ? FORK_KILLED : 0);
         result->outcomes[rank] = comm_told(shared, COMM_OUTCOMES, rank);
         result->digest[rank] = comm_told(shared, COMM_DIGEST, rank);
+        result->step_ns[rank] = atomic_load(&shared->words[COMM_STEP_NS + rank]);
         result->moved[rank] = atomic_load(&shared->words[COMM_MOVED + rank]);
     }
     munmap(shared, sizeof *shared);

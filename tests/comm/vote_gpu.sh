@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Replay whose records go by GPUs against replay whose records go by MPI: one digest. For a machine with two GPUs.
+#   vote_gpu.sh KVGRID DATA MPIEXEC     exit 0 all equal, 1 not, 77 that cannot be had here
+set -u
+kvgrid=$1 data=$2 mpiexec=$3 failed=0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 NCCL_NVLS_ENABLE=0
+out=$(mktemp) err=$(mktemp)
+trap 'rm -f "$out" "$err"' EXIT
+
+replay() { # replay GRID OPTION..: into $out and $err
+  local grid=$1
+  shift
+  timeout 60 "$mpiexec" -q --oversubscribe --bind-to none -n 2 "$kvgrid" replay --trace "$data/traces/azure_llm_2023_conv.csv" --tp "${grid%x*}" --pp "${grid#*x}" "$@" \
+    > "$out" 2> "$err"
+}
+line() { sed -n "s/^$1 *//p" "$out"; }
+
+[ -n "$mpiexec" ] || { echo "skipped: no MPI"; exit 77; }
+replay 2x1 --model "$data/models/tinyllama-1.1b.json" --requests 1 --max-tokens 2 --vote device || { echo "skipped: $(head -n 1 "$err")"; exit 77; }
+while read -r model options; do
+  for grid in 2x1 1x2; do
+    for device in host cuda; do
+      host=
+      for vote in host nccl device; do
+        # shellcheck disable=SC2086 # words
+        replay $grid --model "$data/models/$model.json" $options --device $device --vote $vote
+        status=$? digest=$(line digest) how=$(line vote)
+        [ $vote != host ] || host=$digest
+        case $how in "$vote, records "*) said=1 ;; *) said=0 ;; esac
+        if [ $status = 0 ] && [ -n "$digest" ] && [ "$digest" = "$host" ] && [ $said = 1 ]; then
+          echo "ok    $model $grid $options --device $device --vote $vote $digest; $(line steps)"
+        else
+          failed=$((failed + 1))
+          echo "FAIL  $model $grid $options --device $device --vote $vote: exit $status, '$digest', host '$host', vote '$how'; $(head -n 2 "$err")"
+        fi
+      done
+    done
+  done
+done << 'END'
+tinyllama-1.1b --requests 3 --max-tokens 300 --spec 4
+gemma-3-27b --requests 2 --max-tokens 150 --ring on --spec 3
+END
+echo "$failed failed"
+[ $failed = 0 ]
