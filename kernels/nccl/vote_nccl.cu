@@ -24,7 +24,7 @@ KVG_API void kvg_free(void *memory);
 
 namespace {
 
-enum { TIMEOUT_MS_DEFAULT = 10000, SEQUENCES_MOST = 65536 };
+enum { TIMEOUT_MS_DEFAULT = 10000, SEQUENCES_MOST = 65536, CLOSE_MS = 1000 };
 
 KvgStatus check_version()
 {
@@ -39,6 +39,11 @@ KvgStatus check_version()
         return kvg_fail(KVG_ENOTSUP, "device vote: compiled against NCCL %d and running with NCCL %d, whose device structures differ; build against "
                         "the NCCL that is loaded, or vote on the host", NCCL_VERSION_CODE, loaded);
     }
+#if NCCL_VERSION_CODE >= 22803
+    if (kvg_nccl()->dev_comm_create == nullptr || kvg_nccl()->dev_comm_destroy == nullptr) {
+        return kvg_fail(KVG_ENOTSUP, "device vote: the NCCL that is loaded (%d) has no device API; vote on the host", loaded);
+    }
+#endif
     return KVG_OK;
 }
 
@@ -249,8 +254,9 @@ KvgStatus kvg_nccl_vote_create(ncclComm *comm, const KvNcclVoteOptions *options,
 void kvg_nccl_vote_destroy(KvNcclVote *vote)
 {
     if (vote == nullptr) return;
-    if (vote->has_window) (void)ncclCommWindowDeregister(vote->comm, vote->window);
-    if (vote->has_reach) (void)ncclDevCommDestroy(vote->comm, &vote->reach);
+    ncclResult_t said;
+    if (vote->has_window) (void)await_nccl(vote, ncclCommWindowDeregister(vote->comm, vote->window), CLOSE_MS, "giving back the window", &said);
+    if (vote->has_reach) (void)await_nccl(vote, ncclDevCommDestroy(vote->comm, &vote->reach), CLOSE_MS, "closing", &said);
     if (vote->block != nullptr) (void)ncclMemFree(vote->block);
     if (vote->host != nullptr) (void)cudaFreeHost(vote->host);
     kvg_free(vote);
