@@ -211,7 +211,7 @@ KvgStatus kvg_comm_nccl_create(const KvgBootstrap *bootstrap, const KvNcclCommOp
     void      *memory = NULL;
     NcclComm  *nccl;
 
-    KVG_TRY(kvg_nccl_comm_open(bootstrap, options, &own));
+    KVG_TRY(kvg_nccl_comm_open(bootstrap, options, 0, &own));
     status = kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), kvg_calloc(1, sizeof *nccl, "a comm", &memory));
     if (status != KVG_OK) {
         (void)ncclCommAbort(own);

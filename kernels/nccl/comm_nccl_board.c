@@ -71,7 +71,7 @@ KvgStatus kvg_comm_nccl_board_create(const KvgBootstrap *bootstrap, const KvNccl
     NcclBoard *board = NULL;
     KvComm     made = { 0 };
 
-    KVG_TRY(kvg_nccl_comm_open(bootstrap, options, &own));
+    KVG_TRY(kvg_nccl_comm_open(bootstrap, options, 1, &own));
     KVG_TRY_GOTO(kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), get_board(&board)), err_abort);
     *board = (NcclBoard){.comm = own, .bootstrap = bootstrap, .setup_ms = kvg_nccl_setup_ms(options)};
     KVG_TRY_GOTO(make_vote(board, options), err_release);

@@ -140,14 +140,14 @@ static KvgStatus meet(const KvgBootstrap *bootstrap, const KvNcclCommOptions *op
 
 /* ---- 2: together */
 
-static KvgStatus make(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, ncclUniqueId id, ncclComm_t *comm)
+static KvgStatus make(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, int blocking, ncclUniqueId id, ncclComm_t *comm)
 {
     const uint32_t timeout_ms = kvg_nccl_setup_ms(options);
     ncclConfig_t   config = NCCL_CONFIG_INITIALIZER;
     ncclResult_t   result;
     int            rank = -1, ranks = 0;
 
-    config.blocking = 0;
+    config.blocking = blocking;
     config.splitShare = 0; /* shared resources share the abort flag: the caller's would be aborted with ours */
     if (options->parent != NULL) {
         result = ncclCommSplit(options->parent, 0, bootstrap->rank, comm, &config);
@@ -186,7 +186,7 @@ KvgStatus kvg_nccl_agree(const KvgBootstrap *bootstrap, uint32_t timeout_ms, Kvg
     return status;
 }
 
-KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, ncclComm_t *comm_p)
+KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, int blocking, ncclComm_t *comm_p)
 {
     ncclUniqueId id;
     ncclComm_t   comm = NULL;
@@ -199,7 +199,7 @@ KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOpti
         return kvg_fail(KVG_EINVAL, "a comm over NCCL is for 2 ranks and more: one rank has nobody to send records to");
     }
     KVG_TRY(meet(bootstrap, options, &id));
-    KvgStatus status = kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), make(bootstrap, options, id, &comm));
+    KvgStatus status = kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), make(bootstrap, options, blocking, id, &comm));
     if (status != KVG_OK) {
         if (comm != NULL) (void)ncclCommAbort(comm);
         return status;

@@ -5,8 +5,10 @@
 #include "kernels/nccl/kvgrid_comm_nccl.h"
 #include "kernels/nccl/nccl_api.h"
 
-/* Checks the options, then NCCL and the device of each rank, then makes a non-blocking communicator. On any failure, of any rank, none is left. */
-KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, ncclComm_t *comm);
+/* Checks the options, then NCCL and the device of each rank, then makes a communicator. On any failure, of any rank, none is left.
+ *   blocking  0: making it is bounded, and so is what hangs on it. 1: for a device communicator, which NCCL 2.28.3 leaves empty for the other kind (seen on
+ *             two H200s); all ranks have just met, and one that goes meanwhile closes its connections, which NCCL's set-up sees */
+KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, int blocking, ncclComm_t *comm);
 
 /* Collective: KVG_OK where every rank has it; else this rank's failure, or the first other's with its sentence. */
 KvgStatus kvg_nccl_agree(const KvgBootstrap *bootstrap, uint32_t timeout_ms, KvgStatus mine);

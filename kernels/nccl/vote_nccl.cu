@@ -175,6 +175,10 @@ KvgStatus open_reach(KvNcclVote *vote, uint32_t timeout_ms)
     }
     KVG_TRY(check_nccl(vote, said, "asking who reaches whom"));
     vote->has_reach = 1;
+    if (vote->reach.lsaSize == 0) {
+        return kvg_fail(KVG_ENOTSUP, "device vote: NCCL %d made an empty device communicator, as for communicators that were created with blocking = 0; give a "
+                        "blocking one, or vote on the host", NCCL_VERSION_CODE);
+    }
     if ((uint32_t)vote->reach.lsaSize != vote->board.ranks || (uint32_t)vote->reach.lsaRank != vote->board.rank) {
         return kvg_fail(KVG_ENOTSUP, "device vote: only %d of %u ranks can load and store each other's memory; vote on the host", vote->reach.lsaSize,
                         vote->board.ranks);

@@ -16,7 +16,7 @@ replay() { # replay GRID OPTION..: into $out and $err
 line() { sed -n "s/^$1 *//p" "$out"; }
 
 [ -n "$mpiexec" ] || { echo "skipped: no MPI"; exit 77; }
-replay 2x1 --model "$data/models/tinyllama-1.1b.json" --requests 1 --max-tokens 2 --vote device || { echo "skipped: $(head -n 1 "$err")"; exit 77; }
+replay 2x1 --model "$data/models/tinyllama-1.1b.json" --requests 1 --max-tokens 2 --vote nccl || { echo "skipped: $(head -n 1 "$err")"; exit 77; }
 while read -r model options; do
   for grid in 2x1 1x2; do
     for device in host cuda; do
