@@ -1,0 +1,240 @@
+/* Simulator: all ranks of a grid in one thread on the in-process transport, driven through long random lives with faults, and compared after
+ * each step with a naive reference. It has no vote, ring or settling logic of its own: it knows what it asked for and which faults it planted.
+ *
+ *   life      one grid from creation to its end: drawn shape, model, layout, formats, faults
+ *   op log    one program for all ranks, written op by op when the first rank needs more; each rank walks it at its own pace
+ *   truth     what a step was asked, which ranks said yes, what the first rank to decide it was told: all others must hear the same
+ *   reference [sequence] length and one key a row; a row's content in every plane follows from its key
+ *             front: after what the first rank has done; back: after what every living rank has done
+ * The same seed gives the same run. */
+#ifndef SIM_H
+#define SIM_H
+
+#include <kvgrid/kvgrid.h>
+
+#include "pp/internal.h"
+
+enum {
+    SIM_RANKS = 64, SIM_SEQS = 6, SIM_PLACES = 3, SIM_BATCHES = 3, SIM_CTX = 1024, SIM_STEP_ROWS = 192, SIM_LOG = 256, SIM_TRUTHS = 128,
+    SIM_TIMEOUT_MS = 1000, SIM_PATTERNS = 4096, SIM_PATTERN = 32
+};
+#define SIM_MS 1000000ull
+#define SIM_DEADLINE_NS (SIM_TIMEOUT_MS * SIM_MS)
+
+/* ---- draws */
+
+typedef struct Draws {
+    uint64_t state;
+} Draws;
+
+static inline uint64_t draw64(Draws *draws)
+{
+    return kvg_mix64(draws->state += 0x632be59bd9b4e019u);
+}
+static inline uint32_t draw(Draws *draws, uint32_t below)
+{
+    return (uint32_t)((draw64(draws) >> 32) * below >> 32);
+}
+/* One in `n`. */
+static inline int chance(Draws *draws, uint32_t n)
+{
+    return draw(draws, n) == 0;
+}
+
+/* ---- reference */
+
+typedef struct RefSeq {
+    int      open, tainted;
+    uint64_t id;       /* of this life; never used again */
+    uint64_t len;
+    uint32_t cuts;     /* how often rows were taken back */
+    uint64_t key[SIM_CTX];
+} RefSeq;
+
+typedef struct Reference {
+    RefSeq seq[SIM_SEQS];
+    struct {
+        int      held;
+        uint64_t id, len;
+    } snapshot[SIM_SEQS];
+} Reference;
+
+/* ---- the program */
+
+typedef enum OpKind {
+    OP_OPEN, OP_CLOSE, OP_BOOK, OP_TRIM, OP_REWIND, OP_FORK, OP_ROLLBACK, /* posted */
+    OP_SNAPSHOT, OP_TAINT,                                                /* local */
+    OP_SET, OP_STALE_BEGIN,
+    OP_BEGIN, OP_EXTEND, OP_WRITE, OP_POST, OP_WAIT,
+    OP_RESIZE, OP_DIGEST, OP_BARRIER, OP_KINDS
+} OpKind;
+
+typedef struct Op {
+    OpKind   kind;
+    uint32_t seq, other, batch, place, truth;
+    uint64_t id, rows;
+    int      only_rank; /* a posted call that one rank alone makes: a bug in the caller's program; -1 */
+    int      oom_rank;  /* -1, or where the oom_nth acquisition fails */
+    uint32_t oom_nth;
+    uint64_t done;      /* mask of ranks that have executed it */
+    uint64_t well;      /* those of them for which it succeeded */
+    int      oom_hit;   /* the failure was delivered */
+    /* what the first rank was answered */
+    KvgStatus status;
+    uint32_t  units_free[KVG_CLASSES_MAX], slots_free;
+    uint64_t  replay;
+    KvDigest  digest;
+} Op;
+
+typedef enum Lie { LIE_NONE, LIE_TARGETS, LIE_ACCEPTED, LIE_LAYOUT, LIE_USER, LIE_SILENT /* nobody passes counts */ } Lie;
+
+typedef struct Truth {
+    uint64_t number;      /* 0: no rank has begun it */
+    uint64_t salt;
+    uint32_t serial;      /* steps of the life before it */
+    uint32_t batch;
+    uint32_t seq[SIM_PLACES];
+    uint64_t id[SIM_PLACES];
+    uint32_t cuts[SIM_PLACES];
+    uint64_t base[SIM_PLACES];
+    uint32_t replay[SIM_PLACES];
+    uint32_t rows[SIM_PLACES];   /* asked in the first pass, without the replay; 0: no part */
+    uint32_t more[SIM_PLACES];   /* asked in the second pass */
+    uint32_t staged[SIM_PLACES]; /* granted in all */
+    int      granted[SIM_PLACES];
+    int      refused[SIM_PLACES], refused_more[SIM_PLACES]; /* codes that begin and extend gave */
+    uint32_t accept[SIM_PLACES]; /* of the staged */
+    int      extended;
+    uint64_t passes_accept; /* mask of ranks of the last stage that pass counts */
+    uint64_t passes_user;
+    uint64_t refusers;      /* mask: the engine's own no */
+    Lie      lie;
+    int      liar;
+    uint64_t begun, posted, yes; /* masks */
+    uint64_t no_code[SIM_RANKS > 0 ? SIM_RANKS : 1];
+    /* the outcome */
+    int      known, applied;
+    KvgOutcomeKind kind;
+    KvgStatus      status;
+    int            by_rank;
+    uint32_t       accepted[SIM_PLACES], owed[SIM_PLACES];
+    uint64_t key[SIM_PLACES][SIM_STEP_ROWS]; /* of rows base - replay on */
+} Truth;
+
+/* ---- ranks */
+
+typedef struct Rank {
+    KvgGrid      *grid;
+    KvgPlacement *placement;
+    KvDev         device;
+    KvgBatch     *batch[SIM_BATCHES];
+    KvgSequence  *seq[SIM_SEQS];
+    KvgSnapshot  *snapshot[SIM_SEQS];
+    KvgStep      *step[SIM_TRUTHS];
+    KvgSetup     *setup;
+    KvDigest      digest;
+    uint64_t      pc;
+    int           dead, frozen, out, doubt; /* out: left out by a settle */
+    int           stopped;  /* in doubt and its program does not call in any more */
+    uint64_t      wait_since_ns; /* 0: does not wait */
+} Rank;
+
+typedef struct Faults { /* one in so many; 0: never */
+    uint32_t refuse, oom, lie, drop, late, shake, freeze, kill, tear, message_late;
+} Faults;
+
+typedef enum ModelKind { SIM_FULL, SIM_WINDOWED, SIM_HYBRID, SIM_POOLED_LATENT, SIM_LATENT, SIM_MODELS } ModelKind;
+
+typedef struct World {
+    uint64_t    seed, life, life_seed;
+    uint64_t    step;     /* steps decided so far, over all lives */
+    uint64_t    life_step, life_steps;
+    Draws       draws;    /* of the program and its schedule */
+    Draws       wire;     /* of what happens to records and messages */
+    KvInproc   *hub;
+    int         ranks;
+    uint32_t    tp, pp, window_steps;
+    ModelKind   model;
+    KvLayout    layout;
+    KvFormat    format_k, format_v;
+    uint32_t    window;   /* rows; 0: none */
+    uint32_t    chunk;    /* prefill_chunk_max */
+    uint64_t    ctx, memory_bytes;
+    int         has_recurrent;
+    ModelConfig config;
+    Rank        rank[SIM_RANKS];
+    Faults      faults;   /* of the life */
+    int         faulty;   /* they happen in this stretch */
+    uint64_t    stretch_end;
+    int         tear_rank, tear_left; /* sends of this rank that still get through before it dies */
+    Reference   front, back;
+    uint64_t    front_pc, back_pc;
+    Op          log[SIM_LOG];
+    uint64_t    log_end;
+    Truth       truth[SIM_TRUTHS];
+    uint32_t    next_truth;
+    uint32_t    undecided[32], undecided_count; /* truths begun and not waited for, oldest first */
+    uint64_t    next_id, since_barrier, barrier_every;
+    int         barrier_wanted, closing;
+    uint64_t    first_doubt_ns, idle_rounds;
+    int         apart;    /* a posted call was made by some ranks alone */
+    int         over;     /* the life has ended */
+    uint64_t    settles, losses, lives, publishes, rollbacks, compares, ops;
+    uint64_t    live_allocations;
+} World;
+
+static inline Op *op_at(World *w, uint64_t index)
+{
+    return &w->log[index % SIM_LOG];
+}
+static inline int rank_lives(const Rank *rank)
+{
+    return !rank->dead && !rank->out;
+}
+static inline uint64_t all_ranks(const World *w)
+{
+    return w->ranks == 64 ? UINT64_MAX : (1ull << w->ranks) - 1;
+}
+
+/* ---- main.c */
+_Noreturn void sim_fail(World *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define SIM_CHECK(w, condition, ...)          \
+    do {                                      \
+        if (!(condition)) sim_fail(w, __VA_ARGS__); \
+    } while (0)
+
+/* ---- content.c */
+void content_init(void);
+/* Writes the rows of the step's current pass into every layer of the rank. */
+void content_write(World *w, int r, const Truth *truth, KvgStep *step);
+/* Rows [first, end) of the sequence are stored on rank r as their keys say; key[0] is of row `first`. */
+void content_check_rows(World *w, int r, uint32_t seq, uint64_t first, uint64_t end, const uint64_t *key);
+/* Everything the sequence holds on rank r, recurrent state and pooled keys too. */
+void content_check_all(World *w, int r, uint32_t seq, const RefSeq *ref);
+
+/* ---- reference.c */
+void reference_apply(World *w, Reference *ref, const Op *op);
+void reference_apply_truth(Reference *ref, const Truth *truth);
+
+/* ---- world.c */
+void world_open(World *w);
+void world_close(World *w);
+void world_compare(World *w, const Reference *ref);
+void world_check_agreed(World *w, int first, int other);
+
+/* ---- faults.c */
+KvInprocFate fault_filter(void *user, int from, int to, int is_record, const void *bytes, size_t byte_count, uint64_t *delay_ns);
+void fault_turn(World *w);
+void fault_kill(World *w, int r);
+
+/* ---- generate.c: appends at least one op to the log; `r` is the rank that needs it. */
+void generate(World *w, int r);
+
+/* ---- drive.c */
+void drive(World *w);
+void drive_advance(World *w);
+
+/* ---- settle.c */
+void settle(World *w);
+
+#endif
