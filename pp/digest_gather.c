@@ -28,7 +28,8 @@ static KvgStatus phase_leaves(KvgSetup *setup)
     void        *memory = NULL;
     KvgStatus    status;
 
-    state->local = kvg_calloc(1, sizeof *hello + count * sizeof(KvLeaf), "leaves", &memory);
+    state->local = state->sequence->taint_pending ? kvg_fail(KVG_ETAINTED, "its rows are not provably intact on this rank; its next step says so to all") :
+                                                    kvg_calloc(1, sizeof *hello + count * sizeof(KvLeaf), "leaves", &memory);
     if (state->local == KVG_OK) {
         hello = memory;
         state->local = kvg_kv_cache_leaves(cache, hello->leaves);

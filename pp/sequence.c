@@ -197,14 +197,13 @@ KvgStatus kvg_sequence_fork(KvgSequence *sequence, uint64_t rows, uint64_t id, K
         child = take_slot(sequence->placement, id);
         status = kvg_kv_cache_fork(&sequence->cache, rows, &child->cache, NULL);
         child->counted_growth = 1;
-        if (status != KVG_OK) {
+        child->taint_pending = sequence->taint_pending; /* it has the same rows */
+        if (status == KVG_ENOMEM || status == KVG_EDEVICE) {
+            child->taint_pending = 1; /* flat planes could not be copied here: the others have the child's rows, this rank has not */
+            status = KVG_OK;
+        } else if (status != KVG_OK) {
             kvg_sequence_drop(child, NULL);
         }
-    }
-    if (status == KVG_ENOMEM || status == KVG_EDEVICE) {
-        /* Flat planes could not be copied here: the others have the fork, this rank cannot. */
-        return kvg_grid_fail(sequence->placement->grid, KVG_ELAYOUT, "rank %d could not copy the rows of a fork: %s",
-                             sequence->placement->grid->rank, kvg_last_error());
     }
     kvg_grid_posted(sequence->placement->grid, "fork", kvg_placement_id(sequence->placement, sequence->id) ^ kvg_mix64(id), rows, status);
     if (status == KVG_OK) {

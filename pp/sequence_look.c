@@ -39,7 +39,7 @@ static KvgStatus check_rows(const KvgSequence *sequence, uint32_t il, uint32_t p
         return KVG_EINVAL;
     }
     const KvPlaneView *view = kvg_store_view(sequence->placement->store, il); /* the host's own: the one shown may point into a device's memory */
-    if (cache->tainted) {
+    if (cache->tainted || sequence->taint_pending) {
         return kvg_fail(KVG_ETAINTED, "sequence %llu is tainted: its rows are not provably intact; close it", (unsigned long long)sequence->id);
     }
     if (plane > KVG_PLANE_V || row + rows < row || row + rows > kvg_kv_cache_staged(cache)) {
@@ -92,6 +92,9 @@ KvgStatus kvg_sequence_leaves(const KvgSequence *sequence, KvLeaf *leaves, size_
     }
     if (capacity < *count) {
         return kvg_fail(KVG_EINVAL, "room for %zu leaves is too little: sequence %llu has %zu here", capacity, (unsigned long long)sequence->id, *count);
+    }
+    if (sequence->taint_pending) {
+        return kvg_fail(KVG_ETAINTED, "sequence %llu: its rows are not provably intact on this rank; close it", (unsigned long long)sequence->id);
     }
     return kvg_kv_cache_leaves(&sequence->cache, leaves);
 }

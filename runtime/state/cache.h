@@ -112,7 +112,7 @@ KvgStatus kvg_kv_cache_rewind_to(KvCache *cache, uint64_t len, KvgStream stream)
 KvgStatus kvg_kv_cache_trim(KvCache *cache);
 /* `child` (open, fresh) becomes a copy of rows [0, rows): chunks shared, the last partial one copied, slot state copied.
  * EINVAL past committed, ELAPPED (rows or slot state), ECAPACITY, EBUSY (a transaction is open, a replay is owed, or child not fresh),
- * ETAINTED. ENOMEM is local (flat). */
+ * ETAINTED. ENOMEM is local (flat): units and lengths of the child are as on every other rank, and its rows are not here. */
 KvgStatus kvg_kv_cache_fork(const KvCache *cache, uint64_t rows, KvCache *child, KvgStream stream);
 
 /* new takes device memory (ENOMEM) and refreshes; into refreshes in place, by copies alone. ETAINTED; with slot state EBUSY inside a

@@ -121,22 +121,19 @@ KvgStatus kvg_kv_cache_fork(const KvCache *cache, uint64_t rows, KvCache *child,
 {
     TpKvState tried[KVG_CLASSES_MAX];
     uint32_t  need[KVG_CLASSES_MAX];
-    KvgStatus status;
+    KvgStatus first = KVG_OK;
 
     KVG_TRY(check_fork(cache, rows, child));
     KVG_TRY(plan_fork(cache, rows, child, tried, need));
-    for (uint32_t c = 0; rows > 0 && c < cache->class_count; c++) {
-        KVG_TRY_GOTO(kvg_store_fork(cache->store, c, cache->slot, child->slot, tried[c].ring.base, rows, stream), err_release);
+    for (uint32_t c = 0; rows > 0 && c < cache->class_count; c++) { /* counts are agreed, memory is one rank's own matter */
+        KVG_TRY_KEEP(kvg_store_fork(cache->store, c, cache->slot, child->slot, tried[c].ring.base, rows, stream), first);
         kvg_store_set_base(cache->store, c, child->slot, tried[c].ring.base);
     }
     memcpy(child->classes, tried, cache->class_count * sizeof tried[0]);
     child->pos = rows;
     if (cache->keeps_slots && rows > 0) fork_slot(cache, rows, child, stream);
     kvg_store_set_len(cache->store, child->slot, rows, rows);
-    return KVG_OK;
-err_release:
-    kvg_store_release(cache->store, child->slot, stream);
-    return status;
+    return first;
 }
 
 /* ---- rows from elsewhere */

@@ -132,7 +132,7 @@ void kvg_store_drop_below(KvStore *store, uint32_t class_index, uint32_t slot, u
 void kvg_store_trim(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end);
 /* Makes `target` (fresh) share the full chunks of rows [first_row, rows) of `source` and copies the last partial one into a unit of its own;
  * flat: copies the rows (of a ring: from its base on, which is first_row; the caller sets the target's base). Units needed are counted by
- * kvg_store_fork_units. Fails only in flat layout (ENOMEM, nothing changed). */
+ * kvg_store_fork_units. Fails only in flat layout: ENOMEM, the units are counted all the same, and no row was copied. */
 uint32_t  kvg_store_fork_units(const KvStore *store, uint32_t class_index, uint32_t source, uint64_t first_row, uint64_t rows);
 KvgStatus kvg_store_fork(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint64_t first_row, uint64_t rows,
                          KvgStream stream);

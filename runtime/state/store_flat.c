@@ -146,26 +146,31 @@ static void copy_slice(KvStore *store, const StorePlane *plane, uint32_t source,
     kvg_store_copied(store, status);
 }
 
+/* Rows that were counted while no memory could be had for them cannot be copied. */
+static KvgStatus check_backed(const KvStore *store, const StoreClass *class, uint32_t slot, uint64_t rows)
+{
+    uint64_t backed = kvg_store_reserves(store) ? class->spans[slot].backed : class->slice_units;
+
+    if (rows <= backed * KVG_CHUNK_ROWS) return KVG_OK;
+    return kvg_fail(KVG_ENOMEM, "%" PRIu64 " rows of slot %u are to be copied and %" PRIu64 " have memory behind them here", rows, slot,
+                    backed * KVG_CHUNK_ROWS);
+}
+
 KvgStatus kvg_store_flat_fork(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint64_t first_row,
                               uint64_t rows, KvgStream stream)
 {
     StoreClass *class = &store->classes[class_index];
     uint64_t    base = class->base_row[source];
-    KvgStatus   status = kvg_store_flat_book(store, class_index, target,
-                                             kvg_store_fork_units(store, class_index, source, first_row, rows));
 
-    if (status != KVG_OK) {
-        kvg_store_flat_trim(store, class_index, target, 0);
-        return status;
-    }
     KVG_ASSERT(!kvg_store_is_ring(store, class) || first_row == base);
-    if (rows > base) {
-        for (uint32_t i = 0; i < store->layer_count; i++) {
-            StoreLayer *layer = &store->layers[i];
+    KVG_TRY(kvg_store_flat_book(store, class_index, target, kvg_store_fork_units(store, class_index, source, first_row, rows)));
+    if (rows <= base) return KVG_OK;
+    KVG_TRY(check_backed(store, class, source, rows - base));
+    for (uint32_t i = 0; i < store->layer_count; i++) {
+        StoreLayer *layer = &store->layers[i];
 
-            if (layer->class_index != class_index) continue;
-            for (uint32_t p = 0; p < layer->plane_count; p++) copy_slice(store, &layer->planes[p], source, target, rows - base, stream);
-        }
+        if (layer->class_index != class_index) continue;
+        for (uint32_t p = 0; p < layer->plane_count; p++) copy_slice(store, &layer->planes[p], source, target, rows - base, stream);
     }
     return KVG_OK;
 }

@@ -247,6 +247,56 @@ START_TEST(test_no_memory_on_one_rank_is_its_no_and_counts_go_on_alike)
 }
 END_TEST
 
+/* Flat planes of a fork that find no memory on one rank: the call answers alike on all, and the vote taints the child, not the grid. */
+START_TEST(test_a_fork_without_memory_on_one_rank_taints_the_child_alone)
+{
+    TestGrid        g;
+    LifeSequences   s;
+    KvgPlaceOptions options = life_options(4, 4u << 20);
+    KvgPolicy       policy = life_policy(1);
+    KvgStep        *steps[TEST_RANKS_MAX];
+    KvgOutcome      outcomes[TEST_RANKS_MAX];
+    KvDigest        digest;
+    KvgStatus       each[TEST_RANKS_MAX];
+    KvgSetup       *setups[TEST_RANKS_MAX] = {0};
+    char            before[33], after[33];
+    options.layout = KVG_LAYOUT_FLAT;
+    grid_open(&g, 2, 2, (uint32_t[]){4, 4, 64}, &options, &policy, 3);
+    ck_assert_int_eq(life_open(&g, s, 0, 1, 0), KVG_OK);
+    ck_assert_int_eq(life_grow(&g, s, 0, 100), KVG_OK);
+    grid_digest(&g, s, 0, before);
+    for (int r = 0; r < 4; r++) {
+        if (r == 2) kvg_fault_arm(0);
+        ck_assert_int_eq(kvg_sequence_fork(s[r][0], 80, 2, &s[r][1]), KVG_OK);
+        if (r == 2) ck_assert_int_eq(kvg_fault_disarm(), 1);
+    }
+    life_agree(&g);
+    ck_assert(life_info(s[2][1]).tainted && !life_info(s[1][1]).tainted);
+    ck_assert_ptr_null(kvg_sequence_row(s[2][1], 2, 0, 0, 5)); /* nothing reads what is not there */
+    for (int r = 0; r < 4; r++) ck_assert_int_eq(kvg_sequence_digest_start(s[r][1], &digest, &setups[r]), KVG_OK);
+    grid_finish(&g, setups, each);
+    for (int r = 0; r < 4; r++) ck_assert_int_eq(each[r], r == 2 ? KVG_ETAINTED : KVG_EREFUSED);
+    ck_assert_int_eq(LIFE_ALL(&g, r, kvg_sequence_fork(s[r][1], 80, 3, &s[r][2])), KVG_OK); /* a fork of it has the same fault */
+    ck_assert(life_info(s[2][2]).tainted);
+    for (int r = 0; r < 4; r++) {
+        steps[r] = grid_begin(&g, r, s[r], (uint32_t[]){5, 5, 5}, 3, 0);
+        grid_post(&g, r, steps[r], NULL, KVG_OK);
+    }
+    ck_assert_int_eq(grid_decide(&g, steps, outcomes), KVG_ETAINTED);
+    ck_assert_int_eq(outcomes[0].rank, 2);
+    for (int r = 0; r < 4; r++) {
+        ck_assert(!life_info(s[r][0]).tainted);
+        ck_assert(life_info(s[r][1]).tainted && life_info(s[r][2]).tainted);
+    }
+    for (uint32_t q = 1; q < 3; q++) ck_assert_int_eq(life_close(&g, s, q), KVG_OK);
+    grid_digest(&g, s, 0, after);
+    ck_assert_str_eq(before, after);
+    ck_assert_int_eq(life_grow(&g, s, 0, 10), KVG_OK);
+    grid_close(&g);
+}
+END_TEST
+
 LIFE_MAIN("taint", test_one_rank_taints_for_all_and_the_rest_goes_on, test_every_later_use_is_tainted_but_close,
           test_taint_of_two_ranks_and_of_a_begun_step, test_a_refusal_taints_nothing, test_a_torn_move_on_one_rank_taints_on_all,
-          test_no_memory_on_one_rank_is_its_no_and_counts_go_on_alike)
+          test_no_memory_on_one_rank_is_its_no_and_counts_go_on_alike,
+          test_a_fork_without_memory_on_one_rank_taints_the_child_alone)

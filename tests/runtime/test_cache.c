@@ -487,21 +487,28 @@ START_TEST(test_a_copy_on_write_without_a_free_unit_is_refused_and_changes_nothi
 }
 END_TEST
 
-START_TEST(test_a_flat_fork_without_memory_leaves_the_child_fresh)
+/* Units and lengths are agreed over the ranks, memory is one rank's own matter. */
+START_TEST(test_a_flat_fork_without_memory_counts_as_on_a_rank_that_has_it)
 {
     open_layout(1, 64);
-    KvCache a = open_cache(0), b = open_cache(1);
+    KvCache a = open_cache(0), with = open_cache(1), b = open_cache(2);
     grow_to(&a, 200, 0);
+    ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &with, NULL), KVG_OK);
     for (uint64_t nth = 0; nth < 8; nth++) {
         kvg_fault_arm(nth);
         ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &b, NULL), KVG_ENOMEM);
         ck_assert_int_eq(kvg_fault_disarm(), 1);
-        for (uint32_t c = 0; c < FIXTURE_CLASSES; c++) ck_assert_uint_eq(kvg_store_held(fixture.store, c, 1), 0);
-        ck_assert_uint_eq(b.pos, 0);
+        for (uint32_t c = 0; c < FIXTURE_CLASSES; c++) ck_assert_uint_eq(kvg_store_held(fixture.store, c, 2), kvg_store_held(fixture.store, c, 1));
+        ck_assert_uint_eq(b.pos, 150);
+        ck_assert_int_eq(kvg_store_check(fixture.store), KVG_OK);
+        kvg_kv_cache_close(&b, NULL);
+        b = open_cache(2);
     }
     ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &b, NULL), KVG_OK);
-    KvCache both[2] = {a, b};
-    close_all(both, 2);
+    KvDigest got = fixture_digest(&b), wanted = fixture_digest(&with);
+    ck_assert_mem_eq(got.bytes, wanted.bytes, sizeof got.bytes);
+    KvCache all[3] = {a, with, b};
+    close_all(all, 3);
 }
 END_TEST
 
@@ -718,7 +725,7 @@ static void add_branches(TCase *branches)
 {
     tcase_add_loop_test(branches, test_both_sides_of_a_fork_are_rewound_and_written_and_neither_sees_the_other, 0, LAYOUTS);
     tcase_add_test(branches, test_a_copy_on_write_without_a_free_unit_is_refused_and_changes_nothing);
-    tcase_add_test(branches, test_a_flat_fork_without_memory_leaves_the_child_fresh);
+    tcase_add_test(branches, test_a_flat_fork_without_memory_counts_as_on_a_rank_that_has_it);
     tcase_add_loop_test(branches, test_a_rollback_is_exact_and_refused_once_its_rows_were_written_over, 0, LAYOUTS);
     tcase_add_test(branches, test_many_cuts_never_let_a_bad_snapshot_through);
     tcase_add_loop_test(branches, test_a_tainted_cache_answers_nothing_but_close, 0, LAYOUTS);
