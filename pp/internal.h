@@ -92,6 +92,10 @@ struct KvgSetup {
     KvgStatus (*run)(KvgSetup *setup, int *done);
     /* Undoes what a failed operation has half made; called once, before the result is delivered. */
     void (*undo)(KvgSetup *setup);
+    /* Of a voted change (voted.h), once all are known to be ready: mixes it into the running digest; makes it count, which cannot fail. */
+    void (*posted)(KvgSetup *setup);
+    void (*publish)(KvgSetup *setup);
+    int orphan; /* its caller has freed it while it was in doubt: settling ends it */
     void (*drop)(KvgSetup *setup); /* frees `state` */
     void *state;
 };
@@ -143,6 +147,8 @@ struct KvgGrid {
     KvgVotes     *votes;      /* NULL until something is placed */
     KvgPlacement *placements; /* linked by `next` */
     uint32_t      placed;     /* placements so far: numbers them */
+    KvgSetup     *cast;       /* a voted change to which this rank has said yes and whose outcome it does not know; else NULL */
+    uint64_t      changes;    /* voted changes published so far */
     KvVoteBoard    board;     /* of votes on the device; base NULL: none */
     KvVoteControl *board_control;
     KvgBatch      *run[KVG_STEP_BATCHES_MAX]; /* whose captured run is on */
@@ -307,7 +313,12 @@ KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *st
 void      kvg_placement_free(KvgPlacement *placement);
 /* snapshot.c: frees what the placement's snapshots hold of it; the snapshots themselves are the caller's. */
 void      kvg_snapshots_empty(KvgPlacement *placement);
-/* voted.c: EBUSY while the placement is asleep. */
+/* voted.c */
+/* The running digest as it is once the change in doubt is published; 0: none is in doubt. */
+uint64_t kvg_voted_running(const KvgGrid *grid);
+/* The change that this rank has voted for is published or undone: settled, or (published 0) given up with its placement. */
+void kvg_voted_resolve(KvgGrid *grid, int published);
+/* EBUSY while the placement is asleep. */
 KvgStatus kvg_placement_awake(const KvgPlacement *placement);
 /* A rank is known lost: nothing that needs every rank can start. EPEER naming it. */
 KvgStatus kvg_grid_whole(const KvgGrid *grid);

@@ -1,5 +1,5 @@
 /* Placement: looking at what was placed, counting it, ending it. */
-#include "pp/internal.h"
+#include "pp/voted.h"
 
 const KvGridPlan *kvg_placement_plan(const KvgPlacement *placement)
 {
@@ -87,6 +87,9 @@ void kvg_placement_destroy(KvgPlacement *placement)
         return;
     }
     KVG_ASSERT(placement->batches == 0);
+    if (placement->grid->cast != NULL && ((const Voted *)placement->grid->cast->state)->placement == placement) {
+        kvg_voted_resolve(placement->grid, 0);
+    }
     kvg_snapshots_empty(placement);
     for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
         if (placement->sequences[i].open) {

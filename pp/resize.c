@@ -41,12 +41,26 @@ static KvgStatus prepare(ResizeState *state, void *const *hellos)
 
 static KvgStatus phase_prepare(KvgSetup *setup)
 {
+    ResizeState *state = setup->state;
+
     KVG_TRY(kvg_voted_together(setup));
-    return kvg_voted_cast(setup, prepare(setup->state, setup->gather.body));
+    if (!state->voted.answered) {
+        kvg_voted_answer(setup, prepare(state, setup->gather.body));
+    }
+    return kvg_voted_cast(setup);
 }
 
-static void publish(ResizeState *state)
+static void posted(KvgSetup *setup)
 {
+    const ResizeState  *state = setup->state;
+    const KvgPlacement *placement = state->voted.placement;
+
+    kvg_grid_posted(setup->grid, "resize", kvg_placement_id(placement, state->plan.classes[0].units), setup->grid->votes->begun, KVG_OK);
+}
+
+static void publish(KvgSetup *setup)
+{
+    ResizeState  *state = setup->state;
     KvgPlacement *placement = state->voted.placement;
 
     kvg_store_resize_publish(placement->store);
@@ -57,19 +71,14 @@ static void publish(ResizeState *state)
     memcpy(placement->state_bytes, state->state_bytes, (size_t)placement->grid->ranks * sizeof *state->state_bytes);
     placement->options.memory_bytes = state->memory_bytes;
     placement->stats.resizes++;
-    kvg_grid_posted(placement->grid, "resize", kvg_placement_id(placement, placement->plan.classes[0].units), placement->grid->votes->begun, KVG_OK);
 }
 
 static KvgStatus run(KvgSetup *setup, int *done)
 {
     switch (setup->phase) {
-    case 0: return kvg_voted_say(setup, ((const ResizeState *)setup->state)->memory_bytes);
-    case 1: return phase_prepare(setup);
-    default:
-        KVG_TRY(kvg_voted_count(setup, "no rank was resized"));
-        publish(setup->state);
-        *done = 1;
-        return KVG_OK;
+    case 0:  return kvg_voted_say(setup, ((const ResizeState *)setup->state)->memory_bytes);
+    case 1:  return phase_prepare(setup);
+    default: return kvg_voted_publish(setup, "no rank was resized", done);
     }
 }
 
@@ -103,6 +112,8 @@ KvgStatus kvg_placement_resize_start(KvgPlacement *placement, uint64_t memory_by
     state = (*setup)->state;
     state->memory_bytes = memory_bytes;
     (*setup)->run = run;
+    (*setup)->posted = posted;
+    (*setup)->publish = publish;
     (*setup)->undo = undo;
     (*setup)->drop = drop;
     return KVG_OK;

@@ -8,6 +8,8 @@
  * with fewer survivors or after a deadline, hears the same. A rank whose attempt failed while another's succeeded catches up: the
  * other is an epoch ahead, and what it says is the result.
  *
+ * A voted change (resize, sleep, wake) is settled alike: who voted for it and cannot know its outcome publishes it if a survivor has, else undoes it.
+ *
  * Afterwards everything that counts as agreed is made equal again: rows booked ahead for steps that only some had begun are given back, generations
  * start anew from the epoch, step numbers from the highest begun. What cannot be made equal, posted calls that only some survivors have made,
  * is found by the running digest and refused. */
@@ -17,6 +19,8 @@
 
 typedef struct SettleHello { /* crosses the wire, followed by `steps` SettleStep with `stored` counts each */
     uint64_t running, begun, decided;
+    uint64_t changes; /* voted changes published (resize, sleep, wake) */
+    uint64_t changed; /* the running digest as it is if the one in doubt is published, too; 0: none is in doubt */
     uint32_t steps, stored;
 } SettleHello;
 
@@ -62,7 +66,7 @@ static void say_step(const KvgStep *step, SettleStep *said)
 static KvgStatus phase_say(KvgSetup *setup)
 {
     KvgVotes     *votes = setup->grid->votes;
-    SettleHello   empty = { .running = setup->grid->running };
+    SettleHello   empty = { .running = setup->grid->running, .changes = setup->grid->changes };
     uint32_t      stored, count;
     void         *memory = NULL;
     KvgStatus     status;
@@ -74,7 +78,8 @@ static KvgStatus phase_say(KvgSetup *setup)
     count = (uint32_t)(votes->begun < votes->ring ? votes->begun : votes->ring);
     size_t bytes = sizeof(SettleHello) + count * step_bytes(stored);
     KVG_TRY(kvg_calloc(1, bytes, "settling", &memory));
-    *(SettleHello *)memory = (SettleHello){ setup->grid->running, votes->begun, votes->decided, count, stored };
+    *(SettleHello *)memory = (SettleHello){ .running = setup->grid->running, .begun = votes->begun, .decided = votes->decided, .changes = setup->grid->changes,
+                                            .changed = kvg_voted_running(setup->grid), .steps = count, .stored = stored };
     for (uint32_t i = 0; i < count; i++) {
         say_step(kvg_step_at(votes, votes->begun - count + 1 + i),
                  (SettleStep *)((uint8_t *)memory + sizeof(SettleHello) + i * step_bytes(stored)));
@@ -160,13 +165,33 @@ static void rebook(KvgSequence *sequence, uint32_t epoch)
     }
 }
 
+/* Most voted changes that anyone heard has published: a rank that has one less voted for the last one, and publishes it now. */
+static uint64_t most_changes(const KvgSetup *setup, const uint8_t *heard)
+{
+    uint64_t most = setup->grid->changes;
+
+    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+        if (heard[rank]) {
+            const SettleHello *hello = setup->gather.body[rank];
+            most = hello->changes > most ? hello->changes : most;
+        }
+    }
+    return most;
+}
+
+static uint64_t settled_running(const SettleHello *hello, uint64_t changes)
+{
+    return hello->changes < changes && hello->changed != 0 ? hello->changed : hello->running;
+}
+
 /* The first survivor whose posted calls differ from this rank's; -1: none. */
 static int first_with_other_calls(const KvgSetup *setup, const uint8_t *heard)
 {
-    uint64_t running = setup->grid->running;
+    uint64_t changes = most_changes(setup, heard);
+    uint64_t running = settled_running(setup->gather.body[setup->grid->rank], changes);
 
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        if (heard[rank] && ((const SettleHello *)setup->gather.body[rank])->running != running) {
+        if (heard[rank] && settled_running(setup->gather.body[rank], changes) != running) {
             return rank;
         }
     }
@@ -232,6 +257,7 @@ static void apply(KvgSetup *setup, const uint8_t *heard, uint32_t epoch)
 {
     KvgGrid *grid = setup->grid;
 
+    kvg_voted_resolve(grid, most_changes(setup, heard) > grid->changes);
     if (grid->votes != NULL) {
         settle_steps(setup, heard, grid->votes);
     }

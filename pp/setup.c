@@ -49,15 +49,29 @@ static void drop_gather(KvgSetup *setup)
     }
 }
 
+/* This rank has voted yes and cannot know whether all did: others may have published. Only settling moves it on. */
+static int is_in_doubt(const KvgSetup *setup, KvgStatus result)
+{
+    return setup->grid->cast == setup && (result == KVG_EPEER || result == KVG_EINDOUBT);
+}
+
 static void end(KvgSetup *setup, KvgStatus result)
 {
     setup->done = 1;
     setup->result = result;
     snprintf(setup->why, sizeof setup->why, "%s", result == KVG_OK ? "" : kvg_last_error());
+    drop_gather(setup);
+    if (is_in_doubt(setup, result)) {
+        kvg_grid_fail(setup->grid, KVG_EINDOUBT, "%s is in doubt: this rank has voted for it, and %.300s; it is neither made nor undone until "
+                      "kvg_grid_settle", setup->what, setup->why);
+        return;
+    }
+    if (setup->grid->cast == setup) {
+        setup->grid->cast = NULL;
+    }
     if (result != KVG_OK && setup->undo != NULL) {
         setup->undo(setup);
     }
-    drop_gather(setup);
 }
 
 /* One phase. What it started becomes the gather that the next phase waits for; a phase that starts none runs again. */
@@ -82,6 +96,9 @@ KvgStatus kvg_setup_test(KvgSetup *setup, int *done)
 {
     int arrived = 1;
 
+    if (!setup->done && setup->grid->settling && setup->kind != KVG_MESSAGE_SETTLE) { /* what this rank has told the others stays true */
+        end(setup, kvg_fail(KVG_EPEER, "%s: a settle has begun on this rank, which ends all that was under way", setup->what));
+    }
     if (!setup->done && setup->has_gather) {
         KvgStatus status = kvg_gather_test(&setup->gather, &arrived);
         if (status != KVG_OK) {
@@ -123,6 +140,10 @@ void kvg_setup_free(KvgSetup *setup)
         kvg_grid_fail(setup->grid, KVG_EINDOUBT, "%s was given up before it ended; settle the grid or destroy it", setup->what);
         kvg_fail(KVG_EINDOUBT, "%s was given up before it ended", setup->what);
         end(setup, KVG_EINDOUBT);
+    }
+    if (setup->grid->cast == setup) {
+        setup->orphan = 1;
+        return;
     }
     if (setup->drop != NULL) {
         setup->drop(setup);

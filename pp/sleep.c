@@ -7,10 +7,14 @@ typedef struct SleepState {
     int   woken; /* the memory is had again, and not everybody has said so */
 } SleepState;
 
-static void publish(KvgPlacement *placement, const char *call, int asleep)
+static KvgPlacement *placement_of(const KvgSetup *setup)
 {
-    placement->asleep = asleep;
-    kvg_grid_posted(placement->grid, call, kvg_placement_id(placement, 0), placement->grid->votes->begun, KVG_OK);
+    return ((const Voted *)setup->state)->placement;
+}
+
+static void posted(const KvgSetup *setup, const char *call)
+{
+    kvg_grid_posted(setup->grid, call, kvg_placement_id(placement_of(setup), 0), setup->grid->votes->begun, KVG_OK);
 }
 
 /* ---- sleep */
@@ -25,22 +29,31 @@ static KvgStatus check_closed(const KvgPlacement *placement)
     return kvg_fail(KVG_EBUSY, "%u sequences are open: close them before kvg_placement_sleep, which loses what they hold", open);
 }
 
+static void posted_sleep(KvgSetup *setup)
+{
+    posted(setup, "sleep");
+}
+
+static void publish_sleep(KvgSetup *setup)
+{
+    kvg_store_sleep(placement_of(setup)->store);
+    placement_of(setup)->asleep = 1;
+}
+
 static KvgStatus run_sleep(KvgSetup *setup, int *done)
 {
-    KvgPlacement *placement = ((const Voted *)setup->state)->placement;
+    const KvgPlacement *placement = placement_of(setup);
 
     switch (setup->phase) {
     case 0: return kvg_voted_say(setup, 1);
     case 1:
         KVG_TRY(kvg_voted_together(setup));
         KVG_TRY(check_closed(placement)); /* agreed: no rank is left to vote */
-        return kvg_voted_cast(setup, kvg_store_can_sleep(placement->store));
-    default:
-        KVG_TRY(kvg_voted_count(setup, "no rank sleeps"));
-        kvg_store_sleep(placement->store);
-        publish(placement, "sleep", 1);
-        *done = 1;
-        return KVG_OK;
+        if (!((const Voted *)setup->state)->answered) {
+            kvg_voted_answer(setup, kvg_store_can_sleep(placement->store));
+        }
+        return kvg_voted_cast(setup);
+    default: return kvg_voted_publish(setup, "no rank sleeps", done);
     }
 }
 
@@ -52,6 +65,8 @@ KvgStatus kvg_placement_sleep_start(KvgPlacement *placement, KvgSetup **setup)
     KVG_TRY(kvg_placement_awake(placement));
     KVG_TRY(kvg_voted_start(placement, "kvg_placement_sleep", sizeof(SleepState), setup));
     (*setup)->run = run_sleep;
+    (*setup)->posted = posted_sleep;
+    (*setup)->publish = publish_sleep;
     return KVG_OK;
 }
 
@@ -70,23 +85,30 @@ static KvgStatus get_memory(SleepState *state)
     return KVG_OK;
 }
 
+static void posted_wake(KvgSetup *setup)
+{
+    posted(setup, "wake");
+}
+
+static void publish_wake(KvgSetup *setup)
+{
+    kvg_store_wake_publish(placement_of(setup)->store);
+    ((SleepState *)setup->state)->woken = 0;
+    placement_of(setup)->asleep = 0;
+}
+
 static KvgStatus run_wake(KvgSetup *setup, int *done)
 {
-    SleepState   *state = setup->state;
-    KvgPlacement *placement = state->voted.placement;
 
     switch (setup->phase) {
     case 0: return kvg_voted_say(setup, 0);
     case 1:
         KVG_TRY(kvg_voted_together(setup));
-        return kvg_voted_cast(setup, get_memory(state));
-    default:
-        KVG_TRY(kvg_voted_count(setup, "every rank is still asleep"));
-        kvg_store_wake_publish(placement->store);
-        state->woken = 0;
-        publish(placement, "wake", 0);
-        *done = 1;
-        return KVG_OK;
+        if (!((const Voted *)setup->state)->answered) {
+            kvg_voted_answer(setup, get_memory(setup->state));
+        }
+        return kvg_voted_cast(setup);
+    default: return kvg_voted_publish(setup, "every rank is still asleep", done);
     }
 }
 
@@ -107,6 +129,8 @@ KvgStatus kvg_placement_wake_start(KvgPlacement *placement, KvgSetup **setup)
     }
     KVG_TRY(kvg_voted_start(placement, "kvg_placement_wake", sizeof(SleepState), setup));
     (*setup)->run = run_wake;
+    (*setup)->posted = posted_wake;
+    (*setup)->publish = publish_wake;
     (*setup)->undo = undo_wake;
     return KVG_OK;
 }

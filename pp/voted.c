@@ -66,19 +66,37 @@ KvgStatus kvg_voted_together(const KvgSetup *setup)
     return KVG_OK;
 }
 
-KvgStatus kvg_voted_cast(KvgSetup *setup, KvgStatus local)
+void kvg_voted_answer(KvgSetup *setup, KvgStatus local)
 {
-    Voted   *voted = setup->state;
-    uint64_t vote = (uint64_t)local;
+    Voted *voted = setup->state;
 
+    if (local == KVG_OK && setup->grid->cast != NULL) {
+        local = kvg_fail(KVG_EBUSY, "%s of this grid has not ended yet; one change at a time is voted on", setup->grid->cast->what);
+    }
+    voted->answered = 1;
+    voted->answered_ns = kvg_grid_now(setup->grid);
     voted->local = local;
     if (local != KVG_OK) {
         snprintf(voted->local_why, sizeof voted->local_why, "%s", kvg_last_error());
     }
-    return kvg_setup_gather(setup, &vote, sizeof vote);
 }
 
-KvgStatus kvg_voted_count(const KvgSetup *setup, const char *none)
+KvgStatus kvg_voted_cast(KvgSetup *setup)
+{
+    const Voted *voted = setup->state;
+    uint64_t     vote = (uint64_t)voted->local;
+    KvgStatus    status = kvg_setup_gather(setup, &vote, sizeof vote);
+
+    if (status == KVG_ENOMEM && kvg_grid_now(setup->grid) - voted->answered_ns < setup->grid->timeout_ns) {
+        return KVG_OK; /* runs again */
+    }
+    if (status == KVG_OK && voted->local == KVG_OK) {
+        setup->grid->cast = setup; /* from here on others may publish */
+    }
+    return status;
+}
+
+static KvgStatus count_votes(const KvgSetup *setup, const char *none)
 {
     const Voted *voted = setup->state;
 
@@ -91,4 +109,51 @@ KvgStatus kvg_voted_count(const KvgSetup *setup, const char *none)
         }
     }
     return KVG_OK;
+}
+
+KvgStatus kvg_voted_publish(KvgSetup *setup, const char *none, int *done)
+{
+    KVG_TRY(count_votes(setup, none));
+    setup->posted(setup);
+    setup->publish(setup);
+    setup->grid->cast = NULL;
+    setup->grid->changes++;
+    *done = 1;
+    return KVG_OK;
+}
+
+/* ---- in doubt */
+
+uint64_t kvg_voted_running(const KvgGrid *grid)
+{
+    KvgSetup *setup = grid->cast;
+    uint64_t  before = grid->running, after;
+
+    if (setup == NULL) {
+        return 0;
+    }
+    setup->posted(setup);
+    after = grid->running;
+    setup->grid->running = before;
+    return after;
+}
+
+void kvg_voted_resolve(KvgGrid *grid, int published)
+{
+    KvgSetup *setup = grid->cast;
+
+    if (setup == NULL) {
+        return;
+    }
+    if (published) {
+        setup->posted(setup);
+        setup->publish(setup);
+        grid->changes++;
+    } else if (setup->undo != NULL) {
+        setup->undo(setup);
+    }
+    grid->cast = NULL;
+    if (setup->orphan) {
+        kvg_setup_free(setup);
+    }
 }

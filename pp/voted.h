@@ -2,7 +2,8 @@
  *
  *   say       undecided steps are decided; where this rank stands, and its value
  *   prepare   all stand at the same point; what can fail is done and its answer cast
- *   publish   all could: the change counts. Else every rank undoes it */
+ *   publish   all could: the change counts. Else every rank undoes it
+ * A rank that voted yes and cannot hear all votes does neither: it is in doubt, and settling tells it whether another has published. */
 #ifndef KVG_VOTED_H
 #define KVG_VOTED_H
 
@@ -14,8 +15,10 @@ typedef struct VotedHello { /* crosses the wire */
 
 typedef struct Voted { /* the first member of an operation's state */
     KvgPlacement *placement;
+    int           answered;    /* `local` is this rank's vote */
     KvgStatus     local;
     char          local_why[384];
+    uint64_t      answered_ns;
 } Voted;
 
 /* Starts the operation `what`, whose state has `state_bytes` and begins with a Voted. EBUSY while a step is begun and not posted here; EPEER. */
@@ -24,9 +27,12 @@ KvgStatus kvg_voted_start(KvgPlacement *placement, const char *what, size_t stat
 KvgStatus kvg_voted_say(KvgSetup *setup, uint64_t value);
 /* Begins the second: the gathered VotedHellos are of one point of the program, so agreed state is the same on every rank. ELAYOUT. */
 KvgStatus kvg_voted_together(const KvgSetup *setup);
-/* Ends the second: how this rank's preparations went. */
-KvgStatus kvg_voted_cast(KvgSetup *setup, KvgStatus local);
-/* Begins the third. EREFUSED naming the first rank that could not, and its reason where it is this one; `none` says what has not happened. */
-KvgStatus kvg_voted_count(const KvgSetup *setup, const char *none);
+/* The second: how this rank's preparations went, once; then (in every turn until it is under way) the vote is cast. A rank that is short of memory for that
+ * tries again, up to the deadline, rather than leave the others in doubt. */
+void      kvg_voted_answer(KvgSetup *setup, KvgStatus local);
+KvgStatus kvg_voted_cast(KvgSetup *setup);
+/* The third: publishes by setup->posted and setup->publish. EREFUSED naming the first rank that could not, and its reason where it is this one; `none`
+ * says what has not happened. */
+KvgStatus kvg_voted_publish(KvgSetup *setup, const char *none, int *done);
 
 #endif

@@ -207,7 +207,112 @@ START_TEST(test_ranks_at_different_points_are_told)
 }
 END_TEST
 
+/* ---- in doubt: the last message of the vote is lost */
+
+typedef struct LostVote {
+    int from, to; /* -1: to all */
+    int sent;     /* messages of `from` so far: the first is what it says, the second its vote */
+} LostVote;
+
+static KvInprocFate lose_vote(void *user, int from, int to, int is_record, const void *bytes, size_t byte_count, uint64_t *delay_ns)
+{
+    LostVote *lost = user;
+    (void)bytes;
+    (void)byte_count;
+    (void)delay_ns;
+    if (is_record || from != lost->from || lost->to == -2) return KVG_INPROC_DELIVER;
+    lost->sent++;
+    return lost->sent > 3 && (lost->to == -1 || lost->to == to) ? KVG_INPROC_DROP : KVG_INPROC_DELIVER; /* the first three are its first to each peer */
+}
+
+static void settle_all(TestGrid *g, KvgStatus state)
+{
+    KvgSetup *setups[TEST_RANKS_MAX] = {0};
+    KvgStatus each[TEST_RANKS_MAX];
+    for (int r = 0; r < 4; r++) ck_assert_int_eq(kvg_grid_settle_start(g->grid[r], (int[]){0, 1, 2, 3}, 4, &setups[r]), KVG_OK);
+    grid_finish(g, setups, each);
+    for (int r = 0; r < 4; r++) {
+        ck_assert_int_eq(each[r], KVG_OK);
+        ck_assert_int_eq(kvg_grid_state(g->grid[r]), state);
+    }
+    life_agree(g);
+}
+
+/* Rank 3's vote does not reach rank `to` (-1: anyone else). What one has published all publish; what nobody has is undone. */
+START_TEST(test_a_resize_whose_last_vote_is_lost_is_settled_to_one_answer)
+{
+    for (int to = -1; to < 3; to++) {
+        TestGrid      g;
+        LifeSequences s;
+        KvgSetup     *setups[TEST_RANKS_MAX] = {0};
+        KvgStatus     each[TEST_RANKS_MAX];
+        LostVote      lost = {.from = 3, .to = to};
+        char          before[33], after[33];
+        open_grid(&g, s, KVG_LAYOUT_POOL);
+        grid_digest(&g, s, 0, before);
+        uint32_t units = kvg_placement_plan(g.placement[0])->classes[0].units;
+        uint64_t taken = life_stats(g.placement[0]).taken_bytes;
+        kvg_inproc_set_filter(g.hub, lose_vote, &lost);
+        for (int r = 0; r < 4; r++) ck_assert_int_eq(kvg_placement_resize_start(g.placement[r], 2 * START_BYTES, &setups[r]), KVG_OK);
+        grid_finish(&g, setups, each);
+        for (int r = 0; r < 4; r++) {
+            int published = r == 3 || (to != -1 && r != to);
+            ck_assert_int_eq(each[r], published ? KVG_OK : KVG_EINDOUBT);
+            ck_assert_int_eq(kvg_grid_state(g.grid[r]), published ? KVG_OK : KVG_EINDOUBT);
+            ck_assert_int_eq(kvg_placement_plan(g.placement[r])->classes[0].units > units, published);
+        }
+        lost.to = -2;
+        settle_all(&g, KVG_OK);
+        for (int r = 0; r < 4; r++) ck_assert_uint_gt(kvg_placement_plan(g.placement[r])->classes[0].units, units);
+        grid_digest(&g, s, 0, after);
+        ck_assert_str_eq(before, after);
+        ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){200, 70}, 2, NULL, -1), KVG_OK);
+        ck_assert_int_eq(resize_all(&g, START_BYTES), KVG_OK); /* the next change is voted on as ever */
+        ck_assert_uint_eq(kvg_placement_plan(g.placement[0])->classes[0].units, units);
+        ck_assert_uint_le(life_stats(g.placement[0]).taken_bytes, taken + 65536);
+        grid_close(&g);
+    }
+}
+END_TEST
+
+START_TEST(test_a_resize_that_nobody_published_is_undone_by_settling)
+{
+    for (int settled = 0; settled <= 1; settled++) {
+        TestGrid      g;
+        LifeSequences s;
+        KvgSetup     *setups[TEST_RANKS_MAX] = {0}, *late = NULL;
+        int           done = 0;
+        LostVote      lost = {.from = 3, .to = -1};
+        open_grid(&g, s, KVG_LAYOUT_POOL);
+        uint32_t units = kvg_placement_plan(g.placement[0])->classes[0].units;
+        uint64_t taken = life_stats(g.placement[0]).taken_bytes;
+        kvg_inproc_set_filter(g.hub, lose_vote, &lost);
+        for (int r = 0; r < 4; r++) ck_assert_int_eq(kvg_placement_resize_start(g.placement[r], 2 * START_BYTES, &setups[r]), KVG_OK);
+        for (int n = 0; n < 20; n++) { /* rank 3 does not look for the others' votes: it has not published */
+            for (int r = 0; r < 3; r++) kvg_setup_test(setups[r], &done);
+            if (n < 2) kvg_setup_test(setups[3], &done);
+        }
+        for (int r = 0; r < 4; r++) {
+            kvg_setup_free(setups[r]); /* given up in the middle: in doubt, and its memory kept until that is settled */
+            ck_assert_int_eq(kvg_grid_state(g.grid[r]), KVG_EINDOUBT);
+            ck_assert_uint_eq(kvg_placement_plan(g.placement[r])->classes[0].units, units);
+            ck_assert_int_eq(kvg_placement_resize_start(g.placement[r], START_BYTES, &late), KVG_EPEER);
+        }
+        lost.to = -2;
+        if (settled) {
+            settle_all(&g, KVG_OK);
+            for (int r = 0; r < 4; r++) ck_assert_uint_eq(kvg_placement_plan(g.placement[r])->classes[0].units, units);
+            ck_assert_uint_eq(life_stats(g.placement[0]).taken_bytes, taken);
+            ck_assert_int_eq(resize_all(&g, 2 * START_BYTES), KVG_OK);
+            ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){200, 70}, 2, NULL, -1), KVG_OK);
+        }
+        grid_close(&g); /* without a settle, too: everything comes back */
+    }
+}
+END_TEST
+
 LIFE_MAIN("resize", test_growing_gives_every_rank_the_same_units_and_keeps_every_row, test_units_follow_the_smallest_rank,
           test_shrinking_below_what_is_in_use_is_refused_everywhere, test_past_the_maximum_is_refused_and_names_rank_and_reason,
           test_when_one_rank_is_out_of_memory_none_has_grown, test_undecided_steps_are_decided_first_and_unposted_ones_refuse,
-          test_ranks_at_different_points_are_told)
+          test_ranks_at_different_points_are_told, test_a_resize_whose_last_vote_is_lost_is_settled_to_one_answer,
+          test_a_resize_that_nobody_published_is_undone_by_settling)

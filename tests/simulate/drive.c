@@ -158,6 +158,7 @@ static Went do_posted(World *w, int r, Op *op)
     if (op->kind != OP_OPEN && sequence == NULL) { /* an op before it was refused */
         SIM_CHECK(w, !w->front.seq[op->seq].open || w->front_pc != rank->pc, "rank %d has lost sequence %u", r, op->seq);
         op->status = op->done == 0 ? KVG_ESTALE : op->status;
+        op->skipped = 1;
         return WENT_ON;
     }
     status = call_posted(w, rank, op);

@@ -130,27 +130,20 @@ static int attempt_went_well(const World *w, const Attempt *attempt)
 
 /* ---- what came of it */
 
-static uint64_t done_by(const Op *op, uint64_t members)
-{
-    return op->done & members;
-}
-
-static int is_posted(const Op *op)
-{
-    return op->kind <= OP_ROLLBACK || op->kind == OP_RESIZE;
-}
-
-/* 1 if some members have made a posted call that others have not: that cannot be settled. */
+/* 1 if some members have made a posted call that others have not: that cannot be settled. 2 where it cannot be said from outside, since the call was
+ * refused, perhaps before it counted. */
 static int calls_apart(World *w, uint64_t members, uint64_t from, uint64_t to)
 {
+    int apart = 0;
+
     for (uint64_t pc = from; pc < to; pc++) {
         const Op *op = op_at(w, pc);
-        uint64_t  done = op->kind == OP_RESIZE ? op->well & members : done_by(op, members);
-        if (is_posted(op) && done != 0 && done != members) {
-            return 1;
-        }
+        uint64_t  done = op->done & members;
+        if (op->kind > OP_ROLLBACK || done == 0 || done == members || op->skipped) continue;
+        if (op->status == KVG_OK) return 1;
+        apart = 2;
     }
-    return 0;
+    return apart;
 }
 
 /* Every member that has begun the step has the same outcome, and it is the one that a member was told before the settle. */
@@ -376,7 +369,11 @@ void settle(World *w)
         w->rank[r].out |= !(members >> r & 1) && !w->rank[r].dead;
         if (members >> r & 1 && w->rank[r].pc > to) to = w->rank[r].pc;
     }
-    apart = w->apart | calls_apart(w, members, w->back_pc, to);
+    apart = w->apart ? 1 : calls_apart(w, members, w->back_pc, to);
+    if (apart == 2) {
+        apart = kvg_grid_state(w->rank[attempt.list[0]].grid) == KVG_ELAYOUT;
+    }
+    w->apart = apart;
     check_states(w, &attempt, left_out > 0, apart);
     settle_truths(w, members, open);
     rebuild_reference(w, members, to, open);

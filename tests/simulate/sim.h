@@ -79,6 +79,7 @@ typedef struct Op {
     uint64_t done;      /* mask of ranks that have executed it */
     uint64_t well;      /* those of them for which it succeeded */
     int      oom_hit;   /* the failure was delivered */
+    int      skipped;   /* its sequence was never opened: no call was made */
     /* what the first rank was answered */
     KvgStatus status;
     uint32_t  units_free[KVG_CLASSES_MAX], slots_free;
