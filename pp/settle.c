@@ -155,7 +155,7 @@ static void rebook(KvgSequence *sequence, uint32_t epoch)
     sequence->last_step = 0;
     sequence->named_in = 0;
     if (!sequence->cache.tainted) {
-        if (kvg_kv_cache_level_base(&sequence->cache, NULL) != KVG_OK) { /* a move was torn */
+        if (kvg_kv_cache_level(&sequence->cache, NULL) != KVG_OK) { /* a move was torn */
             sequence->taint_pending = 1; /* this rank's matter until the next step votes on it */
             sequence->cache.tainted = 0;
         }

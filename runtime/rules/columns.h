@@ -156,6 +156,13 @@ static inline void kvg_slot_rewind(KvSlotState *s, uint64_t len)
     s->at = len;
 }
 
+/* No step is open: what is held beyond the state at `at` is given up, since another rank may have tried steps that went over it. */
+static inline void kvg_slot_level(KvSlotState *s)
+{
+    s->back = 0;
+    s->low = s->ring == 0 ? 0 : kvg_slot_tail_start(s, s->at);
+}
+
 /* The caller has put the state at `len` into the current column, and the tail into the ring: a restored snapshot, a fork. */
 static inline void kvg_slot_restored(KvSlotState *s, uint64_t len)
 {

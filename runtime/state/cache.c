@@ -345,21 +345,29 @@ void kvg_kv_cache_release_behind(KvCache *cache)
     }
 }
 
-KvgStatus kvg_kv_cache_level_base(KvCache *cache, KvgStream stream)
+static KvgStatus level_ring(KvCache *cache, uint32_t class_index, KvgStream stream)
 {
-    for (uint32_t c = 0; c < cache->class_count; c++) {
-        TpKvState *state = &cache->classes[c];
-        uint64_t   start = kvg_view_start(next_row(cache), state->ring.window);
-        KvgStatus  status;
+    TpKvState *state = &cache->classes[class_index];
+    uint64_t   start = kvg_view_start(next_row(cache), state->ring.window);
+    KvgStatus  status;
 
-        if (state->layout != KVG_TP_KV_RING || start <= state->ring.base) continue;
-        status = kvg_store_rebase(cache->store, c, cache->slot, start - state->ring.base, cache->pos - start, start, stream);
-        cache->tainted |= status != KVG_OK;
-        state->ring.base = start;
-        state->publishes++;
-        KVG_TRY(status);
-    }
-    return KVG_OK;
+    if (state->layout != KVG_TP_KV_RING || start <= state->ring.base) return KVG_OK;
+    status = kvg_store_rebase(cache->store, class_index, cache->slot, start - state->ring.base, cache->pos - start, start, stream);
+    cache->tainted |= status != KVG_OK;
+    state->ring.base = start;
+    state->publishes++;
+    return status;
+}
+
+KvgStatus kvg_kv_cache_level(KvCache *cache, KvgStream stream)
+{
+    KvgStatus status = kvg_kv_cache_begin(cache), first = KVG_OK;
+
+    KVG_ASSERT(status == KVG_OK); /* no step is open */
+    kvg_kv_cache_refuse(cache);
+    if (cache->keeps_slots) kvg_slot_level(&cache->held);
+    for (uint32_t c = 0; c < cache->class_count; c++) KVG_TRY_KEEP(level_ring(cache, c, stream), first);
+    return first;
 }
 
 uint64_t kvg_kv_cache_staged(const KvCache *cache)

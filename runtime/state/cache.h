@@ -97,9 +97,10 @@ KvgStatus kvg_kv_cache_run_begin(KvCache *cache, uint32_t steps, uint32_t rows, 
 void      kvg_kv_cache_run_end(KvCache *cache, uint64_t rows, uint32_t column);
 /* Frees (or slides) the units that fell behind the windows. Apart from finalize, so that all ranks free at the same agreed moment. */
 void kvg_kv_cache_release_behind(KvCache *cache);
-/* Between steps: moves a flat ring's base up to the window's start, so that caches of equal length stand alike whatever steps were tried and
- * taken back on one rank alone. EDEVICE is local: the cache is then tainted. */
-KvgStatus kvg_kv_cache_level_base(KvCache *cache, KvgStream stream);
+/* Between steps: makes caches of equal length stand alike whatever steps were tried and taken back on one rank alone. A base moves up to where a refused
+ * step leaves it, a flat ring's to the window's start; of slot state only what stands at the next row is held. EDEVICE, and ENOMEM where rows have no
+ * memory here, are local: the cache is then tainted. */
+KvgStatus kvg_kv_cache_level(KvCache *cache, KvgStream stream);
 uint64_t kvg_kv_cache_staged(const KvCache *cache); /* rows incl. staged ones */
 
 /* Units needed so that the sequence may be cut to `len` and written from there on (copy on write of a shared chunk). Shared chunks

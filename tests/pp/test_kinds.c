@@ -240,6 +240,43 @@ START_TEST(test_mtp_blocks_live_on_the_last_stage_and_commit_with_the_trunk)
 }
 END_TEST
 
+/* A step that one rank alone has tried goes over columns and index rows that hold earlier rows. After it is settled back all ranks answer alike. */
+START_TEST(test_slot_state_stands_alike_after_a_step_that_one_rank_tried)
+{
+    for (int tried = 0; tried <= 1; tried++) {
+        Run       run;
+        KvgStep  *step;
+        KvgCommit commit = KVG_COMMIT_INIT;
+        KvgSetup *setups[TEST_RANKS_MAX] = { NULL };
+        KvgStatus each[TEST_RANKS_MAX], first = KVG_OK;
+        open_run(&run, models[_i], 2, 2, KVG_LAYOUT_POOL, 3, 16, 0);
+        ck_assert_int_eq(run_step(&run, (uint32_t[]){ 30 }, 1, 30, -1), KVG_OK);
+        for (int n = 0; n < 3; n++) ck_assert_int_eq(run_step(&run, (uint32_t[]){ 2 }, 1, 2, -1), KVG_OK); /* row 35 is in a column */
+        if (tried) {
+            Rank rank = { &run.g, 1, run.s[1], 0x77 };
+            ck_assert_int_eq(kvg_step_begin(run.g.batch[1], (uint32_t[]){ 2, 0 }, &step), KVG_OK);
+            write_layers(&rank, step, 2);
+            ck_assert_int_eq(kvg_step_post(step, &commit), KVG_OK);
+            ck_assert_int_eq(kvg_step_wait(step, NULL), KVG_EINDOUBT);
+        }
+        for (int r = 0; r < 4; r++) ck_assert_int_eq(kvg_grid_settle_start(run.g.grid[r], (int[]){ 0, 1, 2, 3 }, 4, &setups[r]), KVG_OK);
+        ck_assert_int_eq(grid_finish(&run.g, setups, each), KVG_OK);
+        for (int r = 0; r < 4; r++) {
+            KvgStatus status = kvg_sequence_rewind(run.s[r][0], 35);
+            first = r == 0 ? status : first;
+            ck_assert_msg(status == first, "rank %d answers %s, rank 0 %s", r, kvg_status_name(status), kvg_status_name(first));
+        }
+        run.rows = first == KVG_OK ? 35 : 36;
+        ck_assert_int_eq(run_step(&run, (uint32_t[]){ 4 }, 1, 3, -1), KVG_OK);
+        char want[33], got[33];
+        straight_digest(models[_i], run.rows, 0, want);
+        run_digest(&run, got);
+        ck_assert_str_eq(got, want);
+        grid_close(&run.g);
+    }
+}
+END_TEST
+
 int main(void)
 {
     if (test_device_missing()) return test_device_missing();
@@ -255,6 +292,7 @@ int main(void)
     tcase_add_loop_test(tc, test_rows_read_back_and_found_are_those_that_were_written, 0, 2);
     tcase_add_test(tc, test_a_model_of_recurrent_layers_alone_steps_and_replays);
     tcase_add_test(tc, test_mtp_blocks_live_on_the_last_stage_and_commit_with_the_trunk);
+    tcase_add_loop_test(tc, test_slot_state_stands_alike_after_a_step_that_one_rank_tried, 0, MODELS);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

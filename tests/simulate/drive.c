@@ -100,7 +100,7 @@ static KvgStatus call_rollback(World *w, Rank *rank, const Op *op)
 
     SIM_CHECK(w, is_doubt(status) || can == (status == KVG_OK) || (can && status == KVG_ECAPACITY) || sequence->taint_pending,
               "a rollback that was said to be %s answers %s", can ? "possible" : "impossible", kvg_status_name(status));
-    SIM_CHECK(w, status != KVG_OK || w->front.snapshot[op->seq].id == sequence->id, "a snapshot of an earlier life was taken back to");
+    SIM_CHECK(w, op->done != 0 || status != KVG_OK || w->front.snapshot[op->seq].id == sequence->id, "a snapshot of an earlier life was taken back to");
     return status;
 }
 

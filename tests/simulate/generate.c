@@ -310,6 +310,20 @@ static void generate_setup(World *w)
     op->rows = w->memory_bytes / 2 + w->memory_bytes / 8 * draw(&w->draws, 16);
 }
 
+/* A cut by a few rows, where columns and index rings may or may not hold what it needs: all ranks must answer alike. */
+static void generate_probe(World *w)
+{
+    uint32_t i = pick(w, 1);
+    Op      *op;
+
+    w->probes--;
+    if (i == SIM_SEQS || must_wait(w, i) || w->front.seq[i].tainted || w->front.seq[i].len < 4) {
+        return;
+    }
+    op = append(w, OP_REWIND, i);
+    op->rows = w->front.seq[i].len - 1 - draw(&w->draws, 3);
+}
+
 /* ---- what comes next */
 
 static void generate_barrier(World *w)
@@ -339,7 +353,9 @@ void generate(World *w, int r)
         }
         if (w->barrier_wanted) {
             generate_barrier(w);
-        } else if (chance(&w->draws, 400)) {
+        } else if (w->probes > 0 && chance(&w->draws, 3)) {
+            generate_probe(w);
+        } else if (chance(&w->draws, w->faulty ? 150 : 400)) {
             generate_setup(w);
         } else if (chance(&w->draws, 8)) {
             generate_posted(w);

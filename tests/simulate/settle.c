@@ -79,6 +79,18 @@ static void turn_rank(World *w, Attempt *attempt, int r, uint64_t began_ns)
               (unsigned long long)((kvg_inproc_now_ns(w->hub) - began_ns) / SIM_MS));
 }
 
+/* Once it has begun to settle, a rank decides nothing by itself any more, whatever still arrives: it has told the others what it had decided. */
+static void poll_steps(World *w, int r)
+{
+    for (uint32_t t = 0; t < SIM_TRUTHS; t++) {
+        KvgStep *step = w->rank[r].step[t];
+        int      done = 0;
+        if (w->truth[t].number == 0 || !(w->truth[t].begun >> r & 1) || step->number != w->truth[t].number || step->state != KVG_STEP_POSTED) continue;
+        SIM_CHECK(w, kvg_step_test(step, &done, NULL) == KVG_EPEER && !done, "rank %d has decided step %llu by itself while it settles", r,
+                  (unsigned long long)step->number);
+    }
+}
+
 /* All members start, not at one moment, and are turned until each has ended. A member may die meanwhile. */
 static void run_attempt(World *w, Attempt *attempt)
 {
@@ -100,6 +112,7 @@ static void run_attempt(World *w, Attempt *attempt)
                 began_ns[r] = kvg_inproc_now_ns(w->hub);
                 start_rank(w, attempt, r);
             } else if (!attempt->done[r]) {
+                if (chance(&w->draws, 8)) poll_steps(w, r);
                 turn_rank(w, attempt, r, began_ns[r]);
             }
             left += !attempt->done[r];
@@ -286,6 +299,7 @@ static void restart_program(World *w)
     w->front_pc = w->back_pc = w->log_end;
     w->undecided_count = 0;
     w->barrier_wanted = w->closing = 0;
+    w->probes = 12;
     for (int r = 0; r < w->ranks; r++) {
         w->rank[r].pc = w->log_end;
         w->rank[r].doubt = w->rank[r].stopped = 0;

@@ -177,6 +177,8 @@ typedef struct World {
     uint32_t    undecided[32], undecided_count; /* truths begun and not waited for, oldest first */
     uint64_t    next_id, since_barrier, barrier_every;
     int         barrier_wanted, closing;
+    uint32_t    probes;   /* ops after a settle that look for what it may have left unlike */
+    uint64_t    fixed_bytes[SIM_RANKS]; /* taken beside the planes of pools */
     uint64_t    first_doubt_ns, idle_rounds;
     int         apart;    /* a posted call was made by some ranks alone */
     int         over;     /* the life has ended */
@@ -222,6 +224,7 @@ void world_open(World *w);
 void world_close(World *w);
 void world_compare(World *w, const Reference *ref);
 void world_check_agreed(World *w, int first, int other);
+
 
 /* ---- faults.c */
 KvInprocFate fault_filter(void *user, int from, int to, int is_record, const void *bytes, size_t byte_count, uint64_t *delay_ns);

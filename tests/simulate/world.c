@@ -131,12 +131,15 @@ static void draw_faults(World *w)
     *f = (Faults){ 0 };
     if (kind >= 1) f->shake = 3;
     if (kind >= 2) *f = (Faults){ .shake = 4, .refuse = 20, .oom = 25, .lie = 40 };
-    if (kind >= 3) *f = (Faults){ .shake = 5, .refuse = 30, .oom = 30, .lie = 60, .drop = 3000, .late = 3000, .freeze = 400, .message_late = 60 };
+    if (kind >= 3) *f = (Faults){ .shake = 5, .refuse = 30, .oom = 30, .lie = 60, .drop = 3000, .late = 3000, .freeze = 400, .message_late = 25 };
     if (kind >= 4) f->kill = 400, f->tear = 600;
     w->stretch_end = 0;
     w->faulty = 0;
     w->tear_rank = -1;
 }
+
+static uint64_t pool_bytes(const World *w, int r);
+static uint64_t taken_bytes(World *w, int r);
 
 /* ---- beginning */
 
@@ -222,6 +225,7 @@ void world_open(World *w)
     w->since_barrier = w->life_step = 0;
     w->barrier_wanted = w->closing = w->apart = w->over = 0;
     w->first_doubt_ns = w->idle_rounds = 0;
+    w->probes = 0;
     draw_shape(w);
     draw_model(w);
     draw_faults(w);
@@ -237,6 +241,7 @@ void world_open(World *w)
         for (int b = 0; b < SIM_BATCHES; b++) {
             SIM_CHECK(w, kvg_batch_create(w->rank[r].placement, SIM_PLACES, &w->rank[r].batch[b]) == KVG_OK, "%s", kvg_last_error());
         }
+        w->fixed_bytes[r] = taken_bytes(w, r) - pool_bytes(w, r);
     }
     kvg_inproc_set_filter(w->hub, fault_filter, w);
     w->lives++;
@@ -278,6 +283,37 @@ void world_close(World *w)
 
 /* ---- comparing */
 
+/* What the planes of pools take for the units there are, as the device rounds it. */
+static uint64_t pool_bytes(const World *w, int r)
+{
+    const KvgPlacement *placement = w->rank[r].placement;
+    uint64_t            bytes = 0;
+
+    for (uint32_t il = placement->lo; w->layout == KVG_LAYOUT_POOL && il < placement->hi; il++) {
+        const KvPlaneView  *view = kvg_store_shown_view(placement->store, il);
+        const KvLatentView *latent = kvg_store_shown_latent_view(placement->store, il);
+        const KvPlane      *planes[3] = { view != NULL ? &view->k : NULL, view != NULL ? &view->v : NULL, NULL };
+        if (latent != NULL) {
+            planes[0] = &latent->latent;
+            planes[1] = latent->index_kind != KVG_INDEX_NONE ? &latent->keys : NULL;
+            planes[2] = latent->index_kind == KVG_INDEX_POOLED && latent->ring_rows == 0 ? &latent->index : NULL;
+        }
+        uint32_t class_index = placement->plan.class_of_layer[il];
+        for (int p = 0; p < 3; p++) {
+            if (planes[p] != NULL) bytes += (kvg_store_units_total(placement->store, class_index) * planes[p]->chunk_bytes + 4095) / 4096 * 4096;
+        }
+    }
+    return bytes;
+}
+
+static uint64_t taken_bytes(World *w, int r)
+{
+    KvgStats stats = { .size = sizeof stats };
+
+    SIM_CHECK(w, kvg_stats(w->rank[r].placement, &stats) == KVG_OK, "%s", kvg_last_error());
+    return stats.taken_bytes;
+}
+
 static void check_bytes(World *w, int r)
 {
     KvgStats stats = { .size = sizeof stats };
@@ -290,6 +326,10 @@ static void check_bytes(World *w, int r)
     SIM_CHECK(w, stats.taken_bytes <= w->rank[r].device.ops->taken_bytes(w->rank[r].device.self), "rank %d says it has taken %llu bytes, its device %llu",
               r, (unsigned long long)stats.taken_bytes, (unsigned long long)w->rank[r].device.ops->taken_bytes(w->rank[r].device.self));
     SIM_CHECK(w, stats.sequences_open == (uint64_t)open, "rank %d: %llu sequences are open, not %d", r, (unsigned long long)stats.sequences_open, open);
+    if (w->layout == KVG_LAYOUT_POOL && w->rank[r].setup == NULL) {
+        SIM_CHECK(w, stats.taken_bytes == w->fixed_bytes[r] + pool_bytes(w, r), "rank %d has taken %llu bytes, and its units and slots make %llu", r,
+                  (unsigned long long)stats.taken_bytes, (unsigned long long)(w->fixed_bytes[r] + pool_bytes(w, r)));
+    }
     if (open > 0) {
         return;
     }
