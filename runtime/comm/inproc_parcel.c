@@ -69,18 +69,25 @@ void kvg_inbox_put(Inbox *inbox, Parcel *parcel)
 {
     Parcel **link = &inbox->first;
 
+    if (inbox->last != NULL && inbox->last->due_ns <= parcel->due_ns) { /* by far the most: nothing that waits is due later */
+        link = &inbox->last->next;
+    }
     while (*link != NULL && (*link)->due_ns <= parcel->due_ns) {
         link = &(*link)->next;
     }
     parcel->next = *link;
     *link = parcel;
+    if (parcel->next == NULL) {
+        inbox->last = parcel;
+    }
 }
 
 Parcel *kvg_inbox_take(Inbox *inbox, uint64_t now_ns)
 {
-    Parcel **link = &inbox->first;
+    Parcel **link = &inbox->first, *before = NULL;
 
     while (*link != NULL && (*link)->due_ns <= now_ns && (*link)->held) {
+        before = *link;
         link = &(*link)->next;
     }
     if (*link == NULL || (*link)->due_ns > now_ns) {
@@ -89,6 +96,9 @@ Parcel *kvg_inbox_take(Inbox *inbox, uint64_t now_ns)
     Parcel *parcel = *link;
 
     *link = parcel->next;
+    if (inbox->last == parcel) {
+        inbox->last = before;
+    }
     parcel->next = NULL;
     return parcel;
 }

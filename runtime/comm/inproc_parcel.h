@@ -21,7 +21,7 @@ typedef struct Parcel {
 } Parcel;
 
 typedef struct Inbox {
-    Parcel *first;
+    Parcel *first, *last;
     Parcel *given; /* lent to the reader until its next call */
 } Inbox;
 

@@ -560,6 +560,9 @@ static Went do_setup(World *w, int r, Op *op)
     KvgStatus status;
     int       done = 1;
 
+    if (op->kind == OP_RESIZE && op->done == 0 && rank->setup == NULL && op->id == 0) { /* more than any rank has: nothing that is in use can be in the way */
+        op->id = op->rows >= rank->placement->options.memory_bytes + 16 * 4096 ? 1 : 2;
+    }
     arm(op, r);
     if (rank->setup == NULL) {
         status = start_setup(rank, op);
@@ -576,6 +579,8 @@ static Went do_setup(World *w, int r, Op *op)
     if (is_doubt(status)) {
         return IN_DOUBT;
     }
+    SIM_CHECK(w, status == KVG_OK || op->kind != OP_RESIZE || op->id != 1 || op->oom_rank >= 0, "a resize to more memory is refused on rank %d, and no failure was "
+              "planted: %s", r, kvg_last_error());
     if (status == KVG_OK) {
         setup_went_well(w, r, op);
     }

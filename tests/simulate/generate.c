@@ -11,7 +11,7 @@ static Op *append(World *w, OpKind kind, uint32_t seq)
     *op = (Op){ .kind = kind, .seq = seq, .only_rank = -1, .oom_rank = -1 };
     if (w->faulty && w->faults.oom != 0 && kind != OP_WAIT && kind != OP_WRITE && chance(&w->draws, w->faults.oom)) {
         op->oom_rank = (int)draw(&w->draws, (uint32_t)w->ranks);
-        op->oom_nth = draw(&w->draws, kind == OP_RESIZE || kind == OP_DIGEST ? 12 : 3);
+        op->oom_nth = draw(&w->draws, kind == OP_RESIZE || kind == OP_DIGEST ? 24 : 3);
     }
     return op;
 }
@@ -307,6 +307,10 @@ static void generate_setup(World *w)
         return;
     }
     op = append(w, OP_RESIZE, 0);
+    if (op->oom_rank < 0 && w->faulty && w->faults.oom != 0 && chance(&w->draws, 3)) {
+        op->oom_rank = (int)draw(&w->draws, (uint32_t)w->ranks);
+        op->oom_nth = draw(&w->draws, 24);
+    }
     op->rows = w->memory_bytes / 2 + w->memory_bytes / 8 * draw(&w->draws, 16);
 }
 

@@ -1,5 +1,5 @@
-/* simulate --seed N --steps N [--life K] [--verbose]
- * Runs lives until `steps` steps have been decided. A violation ends the run with status 1 and one sentence that names seed, life, step and what
+/* simulate --seed N --steps N [--seconds N] [--life K] [--verbose]
+ * Runs lives until `steps` steps have been decided, or that long. A violation ends the run with status 1 and one sentence that names seed, life, step and what
  * differs; the same command finds it again, and --life K goes straight to it. */
 #include "tests/simulate/sim.h"
 
@@ -76,7 +76,7 @@ static void one_life(World *w, int verbose)
 
 int main(int argc, char **argv)
 {
-    uint64_t        steps = 100000, life = 0;
+    uint64_t        steps = 100000, life = 0, seconds_most = UINT64_MAX;
     int             verbose = 0, single = 0;
     struct timespec from, to;
     World          *w = &world;
@@ -86,9 +86,10 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--verbose") == 0) verbose = 1;
         else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) w->seed = number_of(argv[++i]);
         else if (i + 1 < argc && strcmp(argv[i], "--steps") == 0) steps = number_of(argv[++i]);
+        else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0) seconds_most = number_of(argv[++i]);
         else if (i + 1 < argc && strcmp(argv[i], "--life") == 0) life = number_of(argv[++i]), single = 1;
         else {
-            fprintf(stderr, "use: simulate --seed N --steps N [--life K] [--verbose]\n");
+            fprintf(stderr, "use: simulate --seed N --steps N [--seconds N] [--life K] [--verbose]\n");
             return 2;
         }
     }
@@ -97,10 +98,11 @@ int main(int argc, char **argv)
     kvg_log_set(on_log, NULL);
     content_init();
     clock_gettime(CLOCK_MONOTONIC, &from);
-    for (w->life = life; w->step < steps && (!single || w->life == life); w->life++) {
+    to = from;
+    for (w->life = life; w->step < steps && (uint64_t)(to.tv_sec - from.tv_sec) < seconds_most && (!single || w->life == life); w->life++) {
         one_life(w, verbose);
+        clock_gettime(CLOCK_MONOTONIC, &to);
     }
-    clock_gettime(CLOCK_MONOTONIC, &to);
     double seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
     printf("seed %llu: %llu steps in %llu lives, no violation: %llu published, %llu not; %llu settled, %llu ranks lost, %llu whole comparisons; %.1f s, %.0f steps/s\n",
            (unsigned long long)w->seed, (unsigned long long)w->step, (unsigned long long)w->lives, (unsigned long long)w->publishes,
