@@ -33,7 +33,7 @@ static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
 static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, int ranks)
 {
     const KvgPolicy *policy = options->policy;
-    void            *lost_told = NULL, *alive = NULL;
+    void            *lost_told = NULL, *alive = NULL, *stopped = NULL, *after = NULL;
 
     grid->rank = rank;
     grid->ranks = ranks;
@@ -53,6 +53,10 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     grid->lost_told = lost_told;
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &alive));
     grid->alive = memset(alive, 1, (size_t)ranks);
+    KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &stopped));
+    grid->stopped_ns = stopped;
+    KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &after));
+    grid->stopped_step = after;
     return KVG_OK;
 }
 
@@ -99,6 +103,8 @@ static void free_grid(KvgGrid *grid)
     }
     kvg_free(grid->lost_told);
     kvg_free(grid->alive);
+    kvg_free(grid->stopped_ns);
+    kvg_free(grid->stopped_step);
     kvg_free(grid);
 }
 
@@ -212,11 +218,28 @@ KvgStatus kvg_grid_usable(const KvgGrid *grid)
     return kvg_fail(grid->state == KVG_ELAYOUT ? KVG_ELAYOUT : KVG_EPEER, "%s", grid->why);
 }
 
-KvgStatus kvg_grid_whole(const KvgGrid *grid)
+/* The others need not wait for this rank's records after step `after`. Best effort: who does not hear it waits for the deadline. */
+static void say_stopped(KvgGrid *grid, int told, uint64_t after)
+{
+    KvMessageHeader header = { KVG_MESSAGE_MAGIC, grid->epoch, after, KVG_MESSAGE_STOPPED, (uint32_t)told };
+
+    if (grid->stop_told >= told) {
+        return;
+    }
+    grid->stop_told = told;
+    for (int rank = 0; grid->comm.ops != NULL && rank < grid->ranks; rank++) {
+        if (rank != grid->rank && grid->alive[rank]) {
+            grid->comm.ops->send(grid->comm.self, rank, &header, sizeof header);
+        }
+    }
+}
+
+KvgStatus kvg_grid_whole(KvgGrid *grid)
 {
     KVG_TRY(kvg_grid_usable(grid));
     for (int rank = 0; grid->lost_count > 0 && rank < grid->ranks; rank++) {
         if (grid->lost_told[rank]) {
+            say_stopped(grid, 1, grid->votes != NULL ? grid->votes->begun : 0); /* others may have begun before they knew */
             return kvg_fail(KVG_EPEER, "rank %d is gone (%s): no step can commit without it; settle the survivors", rank,
                             grid->liveness.ops->why(grid->liveness.self, rank));
         }
@@ -234,6 +257,7 @@ KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...)
         va_end(arguments);
         grid->state = state;
         kvg_log(KVG_LOG_ERROR, "rank %d: %s", grid->rank, grid->why);
+        say_stopped(grid, 2, 0);
     }
     return kvg_fail(state, "%s", grid->why);
 }
@@ -272,6 +296,13 @@ static KvgStatus keep_message(KvgGrid *grid, int from, const void *bytes, size_t
     memcpy(&header, bytes, sizeof header);
     if (header.magic != KVG_MESSAGE_MAGIC || header.epoch < grid->epoch) {
         return KVG_OK; /* a stranger's, or from before a settle */
+    }
+    if (header.kind == KVG_MESSAGE_STOPPED) {
+        if (header.epoch == grid->epoch) {
+            grid->stopped_ns[from] = kvg_grid_now(grid) | 1;
+            grid->stopped_step[from] = header.tag;
+        }
+        return KVG_OK;
     }
     KVG_TRY(kvg_calloc(1, sizeof *message + byte_count - sizeof header, "a received message", &memory));
     message = memory;

@@ -36,7 +36,10 @@ typedef struct KvMessageHeader { /* crosses the wire */
 } KvMessageHeader;
 _Static_assert(sizeof(KvMessageHeader) == 24, "crosses the wire: no padding");
 
-typedef enum KvMessageKind { KVG_MESSAGE_SETUP = 1, KVG_MESSAGE_SETTLE = 2, KVG_MESSAGE_RUNNING = 3 } KvMessageKind;
+typedef enum KvMessageKind {
+    KVG_MESSAGE_SETUP = 1, KVG_MESSAGE_SETTLE = 2, KVG_MESSAGE_RUNNING = 3,
+    KVG_MESSAGE_STOPPED = 4 /* the sender posts nothing after step `tag` in this epoch: it is in doubt, settles, or begins none without a lost rank. No body */
+} KvMessageKind;
 
 typedef struct KvMessage {
     struct KvMessage *next;
@@ -136,6 +139,9 @@ struct KvgGrid {
     char         why[384];
     uint8_t     *alive;      /* [ranks] 0: left out by a settle */
     uint8_t     *lost_told;  /* [ranks] */
+    uint64_t    *stopped_ns;   /* [ranks] when it said that it posts nothing more in this epoch; 0: it has not */
+    uint64_t    *stopped_step; /* [ranks] after which step */
+    int          stop_told;    /* this rank has said so: 1 that it begins no more, 2 that it posts no more */
     int          lost_count;
     void       (*on_lost)(void *user, int rank, const char *why);
     void        *user;
@@ -321,7 +327,7 @@ void kvg_voted_resolve(KvgGrid *grid, int published);
 /* EBUSY while the placement is asleep. */
 KvgStatus kvg_placement_awake(const KvgPlacement *placement);
 /* A rank is known lost: nothing that needs every rank can start. EPEER naming it. */
-KvgStatus kvg_grid_whole(const KvgGrid *grid);
+KvgStatus kvg_grid_whole(KvgGrid *grid);
 
 static inline KvgStep *kvg_step_at(KvgVotes *votes, uint64_t number)
 {

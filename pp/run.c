@@ -336,7 +336,7 @@ static void take_back(KvgBatch *batch)
 
 static KvgStatus check_joint(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream)
 {
-    const KvgGrid *grid;
+    KvgGrid *grid;
 
     if (graphs == NULL || count < 1 || count > KVG_STEP_BATCHES_MAX || stream == NULL) {
         return kvg_fail(KVG_EINVAL, "a run takes 1 to %d graphs, and the stream that they will be launched on", KVG_STEP_BATCHES_MAX);

@@ -270,6 +270,8 @@ static void apply(KvgSetup *setup, const uint8_t *heard, uint32_t epoch)
     }
     grid->setup_tag = 0;
     grid->settling = 0;
+    grid->stop_told = 0;
+    memset(grid->stopped_ns, 0, (size_t)grid->ranks * sizeof *grid->stopped_ns);
     if (grid->votes != NULL) {
         kvg_records_forget(grid->votes);
     }

@@ -272,6 +272,9 @@ static KvgStatus check_rank(KvgStep *step, int rank, uint64_t now)
     if (kvg_grid_is_lost(grid, rank) && now > sign + RECORD_GRACE_NS) {
         return kvg_step_in_doubt(step, rank, grid->liveness.ops->why(grid->liveness.self, rank));
     }
+    if (grid->stopped_ns[rank] != 0 && step->number > grid->stopped_step[rank] && now > grid->stopped_ns[rank] + RECORD_GRACE_NS) {
+        return kvg_step_in_doubt(step, rank, "it has said that it posts no more: it is in doubt itself, settles, or misses a rank that is lost");
+    }
     if (now > since + grid->timeout_ns) {
         snprintf(why, sizeof why, "it has been silent for %llu ms (KVGRID_TIMEOUT_MS %u)",
                  (unsigned long long)((now - since) / 1000000u), grid->policy.timeout_ms);

@@ -642,6 +642,71 @@ START_TEST(test_setup_calls_of_different_numbers_before_a_settle_do_not_shift_la
 }
 END_TEST
 
+/* Rank 1 is in doubt, calls in and posts nothing more: the others learn it from itself, long before they would give up on a rank that lives. */
+START_TEST(test_a_doubt_is_told_to_those_who_would_wait)
+{
+    TestGrid      g;
+    LifeSequences s;
+    KvgStep      *steps[TEST_RANKS_MAX];
+    Faults        faults = {.from = 1u << 2, .to = 1u << 1, .fate = KVG_INPROC_DROP};
+    open_grid(&g, s, KVG_LAYOUT_POOL, 1);
+    kvg_inproc_set_filter(g.hub, filter, &faults);
+    begin_and_post(&g, s, (uint32_t[]){70, 5}, NULL, 4, steps);
+    kvg_inproc_set_filter(g.hub, NULL, NULL);
+    for (int r = 0; r < 4; r++) ck_assert_int_eq(wait_bounded(&g, steps[r]), r == 1 ? KVG_EINDOUBT : KVG_OK);
+    for (int r = 0; r < 4; r++) {
+        if (r == 1) continue;
+        steps[r] = grid_begin(&g, r, s[r], (uint32_t[]){1, 1}, 2, 0);
+        grid_post(&g, r, steps[r], NULL, KVG_OK);
+    }
+    uint64_t  before = kvg_inproc_now_ns(g.hub);
+    KvgStatus status = KVG_OK;
+    int       done = 0;
+    while (!done && status == KVG_OK) {
+        kvg_grid_progress(g.grid[1]); /* it lives */
+        for (int r = 2; r < 4; r++) kvg_grid_progress(g.grid[r]);
+        status = kvg_step_test(steps[0], &done, NULL);
+        kvg_inproc_advance_ns(g.hub, SECOND_NS / 100);
+    }
+    ck_assert_int_eq(status, KVG_EINDOUBT);
+    ck_assert_uint_lt(kvg_inproc_now_ns(g.hub) - before, SECOND_NS / 5);
+    ck_assert_msg(strstr(kvg_last_error(), "rank 1") != NULL, "%s", kvg_last_error());
+    settle_ok(&g, (int[]){0, 1, 2, 3}, 4); /* and in the next epoch it is heard again */
+    survivors_equal(&g, s, (int[]){0, 1, 2, 3}, 4, (uint64_t[]){170, 65});
+    ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){7, 7}, 2, NULL, -1), KVG_OK);
+    grid_close(&g);
+}
+END_TEST
+
+/* Rank 3 dies with its record everywhere. Rank 2 learns of the death before it begins, and begins no more; the others have begun. */
+START_TEST(test_a_rank_that_begins_no_more_tells_those_who_have_begun)
+{
+    TestGrid      g;
+    LifeSequences s;
+    KvgStep      *steps[TEST_RANKS_MAX];
+    KvgStatus     status = KVG_OK;
+    int           done = 0;
+    open_grid(&g, s, KVG_LAYOUT_POOL, 1);
+    begin_and_post(&g, s, (uint32_t[]){1, 1}, NULL, 2, steps);
+    steps[3] = grid_begin(&g, 3, s[3], (uint32_t[]){1, 1}, 2, 0);
+    grid_post(&g, 3, steps[3], NULL, KVG_OK);
+    kvg_inproc_kill(g.hub, 3);
+    kvg_grid_progress(g.grid[2]);
+    ck_assert_int_eq(kvg_step_begin(g.batch[2], (uint32_t[]){1, 1}, &steps[2]), KVG_EPEER);
+    uint64_t before = kvg_inproc_now_ns(g.hub);
+    while (!done && status == KVG_OK) {
+        kvg_grid_progress(g.grid[2]); /* it lives */
+        status = kvg_step_test(steps[0], &done, NULL);
+        kvg_inproc_advance_ns(g.hub, SECOND_NS / 100);
+    }
+    ck_assert_int_eq(status, KVG_EINDOUBT);
+    ck_assert_uint_lt(kvg_inproc_now_ns(g.hub) - before, SECOND_NS / 5);
+    settle_ok(&g, (int[]){0, 1, 2}, 3);
+    survivors_equal(&g, s, (int[]){0, 1, 2}, 3, (uint64_t[]){100, 60});
+    grid_close(&g);
+}
+END_TEST
+
 LIFE_MAIN("doubt", test_records_late_twice_and_out_of_order_change_nothing, test_a_record_that_came_counts_though_its_sender_died,
           test_a_death_before_the_post_leaves_doubt_once_and_settles_back, test_one_publisher_makes_all_publish,
           test_nobody_publishes_what_another_rolled_back, test_what_a_rank_said_in_a_settle_that_failed_stays_true,
@@ -651,4 +716,5 @@ LIFE_MAIN("doubt", test_records_late_twice_and_out_of_order_change_nothing, test
           test_records_of_an_older_epoch_are_dropped, test_taint_reaches_those_who_were_in_doubt,
           test_nothing_is_posted_in_doubt_and_unposted_steps_settle_back, test_posted_calls_that_only_some_made_are_found_by_settling,
           test_a_wrong_list_of_survivors_is_refused, test_several_steps_in_flight_settle_each_for_itself,
+          test_a_doubt_is_told_to_those_who_would_wait, test_a_rank_that_begins_no_more_tells_those_who_have_begun,
           test_setup_calls_of_different_numbers_before_a_settle_do_not_shift_later_ones)

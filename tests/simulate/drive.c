@@ -651,11 +651,13 @@ static void note_done(World *w, int r, Op *op)
 static void note_wait(World *w, int r, const Op *op)
 {
     Rank    *rank = &w->rank[r];
-    uint64_t now = kvg_inproc_now_ns(w->hub), most = op->kind == OP_WAIT ? 21 * SIM_DEADLINE_NS : 5 * SIM_DEADLINE_NS;
+    uint64_t now = kvg_inproc_now_ns(w->hub), most = w->patient ? 21 * SIM_DEADLINE_NS : SIM_DEADLINE_NS;
+
 
     if (op->kind == OP_BARRIER) {
         return;
     }
+    most += op->kind == OP_WAIT ? 0 : 3 * SIM_DEADLINE_NS; /* of each gather */
     if (rank->wait_since_ns == 0) {
         rank->wait_since_ns = now;
     }
@@ -683,6 +685,7 @@ static int run_rank(World *w, int r)
         }
         if (went == IN_DOUBT) {
             rank->doubt = 1;
+            w->patient |= kvg_grid_state(rank->grid) == KVG_OK && op->kind != OP_BEGIN; /* a set-up call that timed out: the rank has told nobody */
             rank->stopped = chance(&w->draws, 2);
             rank->wait_since_ns = 0;
             return ran;

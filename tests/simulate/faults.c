@@ -27,9 +27,11 @@ KvInprocFate fault_filter(void *user, int from, int to, int is_record, const voi
         return KVG_INPROC_DELAY;
     }
     if (is_record && planted(w, w->faults.drop)) {
+        w->patient = 1;
         return KVG_INPROC_DROP;
     }
     if (is_record ? planted(w, w->faults.late) : planted(w, w->faults.message_late * (uint32_t)w->ranks)) {
+        w->patient = 1;
         *delay_ns = SIM_DEADLINE_NS / 2 + draw(&w->wire, 3 * SIM_TIMEOUT_MS) * SIM_MS;
         return KVG_INPROC_DELAY;
     }

@@ -300,6 +300,7 @@ static void restart_program(World *w)
     w->undecided_count = 0;
     w->barrier_wanted = w->closing = 0;
     w->probes = 12;
+    w->patient = 0;
     for (int r = 0; r < w->ranks; r++) {
         w->rank[r].pc = w->log_end;
         w->rank[r].doubt = w->rank[r].stopped = 0;

@@ -180,6 +180,7 @@ typedef struct World {
     uint32_t    probes;   /* ops after a settle that look for what it may have left unlike */
     uint64_t    fixed_bytes[SIM_RANKS]; /* taken beside the planes of pools */
     uint64_t    first_doubt_ns, idle_rounds;
+    int         patient;  /* since the last settle a record was lost between living ranks, or a set-up call timed out: a wait may take twenty deadlines */
     int         apart;    /* a posted call was made by some ranks alone */
     int         over;     /* the life has ended */
     uint64_t    settles, losses, lives, publishes, rollbacks, compares, ops;

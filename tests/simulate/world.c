@@ -226,6 +226,7 @@ void world_open(World *w)
     w->barrier_wanted = w->closing = w->apart = w->over = 0;
     w->first_doubt_ns = w->idle_rounds = 0;
     w->probes = 0;
+    w->patient = 0;
     draw_shape(w);
     draw_model(w);
     draw_faults(w);
