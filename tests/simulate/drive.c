@@ -551,6 +551,7 @@ static void setup_went_well(World *w, int r, Op *op)
         }
         op->digest = w->rank[r].digest;
     }
+    w->resized += op->kind == OP_RESIZE && op->well == 0;
     op->well |= 1ull << r;
 }
 

@@ -81,7 +81,10 @@ static void draw_faults_of(World *w, Truth *truth)
     truth->liar = (int)draw(&w->draws, (uint32_t)w->ranks);
     switch (draw(&w->draws, 5)) {
     case 0: /* a row more than the others, where that books no unit more: a caller that does that leaves units booked unlike */
-        if (w->ranks > 1 && truth->rows[0] > 0 && (truth->base[0] + truth->rows[0]) % KVG_CHUNK_ROWS != 0) truth->lie = LIE_TARGETS;
+        if (w->ranks > 1 && truth->rows[0] > 0 && (truth->base[0] + truth->rows[0]) % KVG_CHUNK_ROWS != 0 && truth->base[0] + truth->rows[0] < w->ctx &&
+            (w->model != SIM_WINDOWED || (truth->rows[0] < w->chunk && w->layout == KVG_LAYOUT_POOL))) {
+            truth->lie = LIE_TARGETS;
+        }
         break;
     case 1:
         truth->liar = (int)last + (int)draw(&w->draws, w->tp);
@@ -181,7 +184,7 @@ static void generate_step(World *w, const Rank *rank)
         }
     }
     draw_faults_of(w, truth);
-    truth->extended = chance(&w->draws, 8);
+    truth->extended = chance(&w->draws, 8) && truth->lie != LIE_TARGETS;
     for (uint32_t p = 0; truth->extended && p < SIM_PLACES; p++) {
         uint32_t room = SIM_STEP_ROWS - 2 - truth->replay[p] - truth->rows[p], more = 1 + draw(&w->draws, 4);
         truth->more[p] = truth->rows[p] > 0 && more < room && !chance(&w->draws, 3) ? more : 0;
@@ -357,9 +360,9 @@ void generate(World *w, int r)
         }
         if (w->barrier_wanted) {
             generate_barrier(w);
-        } else if (w->probes > 0 && chance(&w->draws, 3)) {
+        } else if (w->probes > 0 && !chance(&w->draws, 3)) {
             generate_probe(w);
-        } else if (chance(&w->draws, w->faulty ? 150 : 400)) {
+        } else if (chance(&w->draws, !w->faulty ? 400 : w->faults.message_late != 0 ? 60 : 150)) {
             generate_setup(w);
         } else if (chance(&w->draws, 8)) {
             generate_posted(w);

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=$(cd "$1" && pwd)
 shift
-steps=60000 seeds=4 names=()
+steps=60000 seeds=6 names=()
 while [ $# -gt 0 ]; do
     case $1 in
     --steps) steps=$2; shift 2 ;;

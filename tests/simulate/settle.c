@@ -152,6 +152,7 @@ static int calls_apart(World *w, uint64_t members, uint64_t from, uint64_t to)
     for (uint64_t pc = from; pc < to; pc++) {
         const Op *op = op_at(w, pc);
         uint64_t  done = op->done & members;
+        w->torn += op->kind == OP_RESIZE && (op->well & members) != 0 && (op->well & members) != members;
         if (op->kind > OP_ROLLBACK || done == 0 || done == members || op->skipped) continue;
         if (op->status == KVG_OK) return 1;
         apart = 2;

@@ -183,7 +183,7 @@ typedef struct World {
     int         patient;  /* since the last settle a record was lost between living ranks, or a set-up call timed out: a wait may take twenty deadlines */
     int         apart;    /* a posted call was made by some ranks alone */
     int         over;     /* the life has ended */
-    uint64_t    settles, losses, lives, publishes, rollbacks, compares, ops;
+    uint64_t    settles, losses, lives, publishes, rollbacks, compares, ops, resized, torn; /* torn: some survivors had published a resize, others not */
     uint64_t    live_allocations;
 } World;
 

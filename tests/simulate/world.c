@@ -131,8 +131,8 @@ static void draw_faults(World *w)
     *f = (Faults){ 0 };
     if (kind >= 1) f->shake = 3;
     if (kind >= 2) *f = (Faults){ .shake = 4, .refuse = 20, .oom = 25, .lie = 40 };
-    if (kind >= 3) *f = (Faults){ .shake = 5, .refuse = 30, .oom = 30, .lie = 60, .drop = 3000, .late = 3000, .freeze = 400, .message_late = 25 };
-    if (kind >= 4) f->kill = 400, f->tear = 600;
+    if (kind >= 3) *f = (Faults){ .shake = 5, .refuse = 30, .oom = 30, .lie = 60, .drop = 2000, .late = 2000, .freeze = 300, .message_late = 12 };
+    if (kind >= 4) f->kill = 2500, f->tear = 3500;
     w->stretch_end = 0;
     w->faulty = 0;
     w->tear_rank = -1;
