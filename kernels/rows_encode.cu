@@ -7,8 +7,8 @@
  * Launch: one block of 4 warps a tile of 16 KiB of elements (rows_launch.cu), several to a multiprocessor, so that some load while others encode.
  * Block formats: each warp has its own elements on their way to shared memory, all at once, then a lane takes a block of 32 at a time; it needs no
  * other lane, and a warp no other warp. A block has 34, 24 or 18 bytes, so they are laid side by side in shared memory, head by head, and leave it
- * as one run a head by the copy engine, or in the widest stores that addresses allow. Plain formats go straight through registers, four loads at
- * once. Few rows: rows_few.cu. */
+ * as one run a head by the copy engine, or in the widest stores that addresses allow. Of plain formats a lane fetches and stores 8
+ * elements at a time. Few rows: rows_few.cu. */
 #include <stdlib.h>
 
 #include "kernels/cuda_internal.h"
@@ -17,12 +17,19 @@
 
 namespace {
 
+enum { SHARED_MOST = 48 * 1024 };
+
 /* ---- block formats */
 
 /* 16 bytes; `shared` is an address within shared memory. */
 __device__ __forceinline__ void copy_async(uint32_t shared, const void *global)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
+__device__ __forceinline__ void wait_async()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 /* Where a piece of 16 bytes stands: pieces of neighbouring blocks are shuffled lest lanes, which read a block each, meet in the same banks. */
@@ -61,7 +68,7 @@ __device__ __forceinline__ void fetch_blocks(const RowsPlane &plane, const Tile 
             }
         }
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    wait_async();
     __syncwarp();
 }
 
@@ -142,30 +149,62 @@ __device__ __forceinline__ uint32_t encode_block_tile(const RowsLaunch &launch, 
 
 /* ---- plain formats */
 
-template <int TYPE, int FORMAT> __device__ __forceinline__ uint32_t encode_plain_tile(const RowsPlane &plane, const Tile &tile)
+template <int TYPE> __device__ __forceinline__ void fetch_unit(uint32_t shared, const uint8_t *from)
 {
-    constexpr int  DEPTH = TYPE == KVG_F32 ? 2 : 4; /* loads at once */
-    const uint32_t units = tile.rows * plane.row_units;
-    const Target   target = target_of(plane, tile.slot, tile.row, chunk_or_base(plane, tile.slot, tile.row));
-    Walk           walk = walk_of(plane, tile, target, eight_bytes<TYPE>(), unit_bytes<FORMAT>());
-    uint32_t       unit = threadIdx.x, seen = 0;
+    copy_async(shared, from);
+    if (TYPE == KVG_F32) copy_async(shared + 16, from + 16);
+}
 
-    if (plane.step != 0 && tile.rows <= target.wrap_at) {
+template <int TYPE> __device__ __forceinline__ Raw<TYPE, 8> staged_unit(const uint8_t *at)
+{
+    Raw<TYPE, 8> raw;
+
+#pragma unroll
+    for (uint32_t i = 0; i < eight_bytes<TYPE>() / 16; i++) {
+        const uint4 words = *((const uint4 *)at + i);
+        raw.words[4 * i] = words.x, raw.words[4 * i + 1] = words.y, raw.words[4 * i + 2] = words.z, raw.words[4 * i + 3] = words.w;
+    }
+    return raw;
+}
+
+/* Each lane fetches what it will read itself: to wait is enough. */
+template <int TYPE, int FORMAT> __device__ __forceinline__ uint32_t encode_plain_tile(const RowsPlane &plane, const Tile &tile, const uint8_t *elements)
+{
+    constexpr uint32_t EIGHT = eight_bytes<TYPE>();
+    const uint32_t     units = tile.rows * plane.row_units, shared = (uint32_t)__cvta_generic_to_shared(elements);
+    const uint32_t     entry = chunk_or_base(plane, tile.slot, tile.row);
+    uint32_t           seen = 0;
+
+    if (plane.step != 0) {
+        const Place    at = place_of(plane, threadIdx.x);
+        const uint8_t *from = tile.elements + at.row * plane.token_bytes + at.head * plane.head_pitch + at.within * EIGHT;
+        const int64_t  step = plane.step * plane.token_bytes;
+#pragma unroll 4
+        for (uint32_t unit = threadIdx.x; unit < units; unit += THREADS, from += step) fetch_unit<TYPE>(shared + unit * EIGHT, from);
+    } else {
 #pragma unroll 1
-        for (; unit + (DEPTH - 1) * THREADS < units; unit += DEPTH * THREADS) {
-            Raw<TYPE, 8> raw[DEPTH];
-#pragma unroll
-            for (int i = 0; i < DEPTH; i++, walk.elements += walk.element_step) raw[i] = load_eight<TYPE>(walk.elements);
-#pragma unroll
-            for (int i = 0; i < DEPTH; i++, walk.stored += walk.stored_step) seen += encode_eight<TYPE, FORMAT>(raw[i], walk.stored);
+        for (uint32_t unit = threadIdx.x; unit < units; unit += THREADS) {
+            const Place at = place_of(plane, unit);
+            fetch_unit<TYPE>(shared + unit * EIGHT, tile.elements + at.row * plane.token_bytes + at.head * plane.head_pitch + at.within * EIGHT);
         }
     }
+    const Target target = target_of(plane, tile.slot, tile.row, entry);
+    const Place  at = place_of(plane, threadIdx.x);
+    uint8_t     *to = target.first + at.row * target.stride + (tile.head + at.head) * plane.head_stride + at.within * unit_bytes<FORMAT>();
+    wait_async();
+    if (plane.step != 0 && tile.rows <= target.wrap_at) {
+        const uint64_t step = plane.step * target.stride;
+#pragma unroll 2
+        for (uint32_t unit = threadIdx.x; unit < units; unit += THREADS, to += step) {
+            seen += encode_eight<TYPE, FORMAT>(staged_unit<TYPE>(elements + unit * EIGHT), to);
+        }
+        return seen;
+    }
 #pragma unroll 1
-    for (; unit < units; unit += THREADS) { /* rows that wrap, the last few */
-        const Place at = place_of(plane, unit);
-        seen += encode_eight<TYPE, FORMAT>(
-            load_eight<TYPE>(tile.elements + at.row * plane.token_bytes + at.head * plane.head_pitch + at.within * eight_bytes<TYPE>()),
-            target_row(target, at.row) + (tile.head + at.head) * plane.head_stride + at.within * unit_bytes<FORMAT>());
+    for (uint32_t unit = threadIdx.x; unit < units; unit += THREADS) {
+        const Place place = place_of(plane, unit);
+        seen += encode_eight<TYPE, FORMAT>(staged_unit<TYPE>(elements + unit * EIGHT), target_row(target, place.row) +
+                                           (tile.head + place.head) * plane.head_stride + place.within * unit_bytes<FORMAT>());
     }
     return seen;
 }
@@ -180,13 +219,13 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 8) encode_kernel(
 
     if (tile.rows == 0) return; /* the whole block */
     switch (plane.format) {
-    case KVG_F32: seen = encode_plain_tile<TYPE, KVG_F32>(plane, tile); break;
-    case KVG_F16: seen = encode_plain_tile<TYPE, KVG_F16>(plane, tile); break;
-    case KVG_BF16: seen = encode_plain_tile<TYPE, KVG_BF16>(plane, tile); break;
+    case KVG_F32: seen = encode_plain_tile<TYPE, KVG_F32>(plane, tile, stage + launch.stage); break;
+    case KVG_F16: seen = encode_plain_tile<TYPE, KVG_F16>(plane, tile, stage + launch.stage); break;
+    case KVG_BF16: seen = encode_plain_tile<TYPE, KVG_BF16>(plane, tile, stage + launch.stage); break;
     case KVG_Q8_0: seen = encode_block_tile<TYPE, KVG_Q8_0>(launch, plane, tile, stage); break;
     case KVG_Q5_1: seen = encode_block_tile<TYPE, KVG_Q5_1>(launch, plane, tile, stage); break;
     case KVG_Q4_0: seen = encode_block_tile<TYPE, KVG_Q4_0>(launch, plane, tile, stage); break;
-    case KVG_FP8: seen = encode_plain_tile<TYPE, KVG_FP8>(plane, tile); break;
+    case KVG_FP8: seen = encode_plain_tile<TYPE, KVG_FP8>(plane, tile, stage + launch.stage); break;
     default: break;
     }
     kvg_warp_count({seen & 0xffff, seen >> 16}, launch.counts);
@@ -195,16 +234,17 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 8) encode_kernel(
 /* Bytes of shared memory; 0 where a tile takes too many, or its dimension is no multiple of 8: left to rows_few.cu. */
 uint32_t shared_bytes(const RowsLaunch *launch, uint32_t type)
 {
-    uint32_t most = 16, unit = type == KVG_F32 ? 32 : 16;
+    const uint32_t unit = type == KVG_F32 ? 32 : 16;
+    uint64_t       most = 0;
 
     for (uint32_t p = 0; p < launch->planes; p++) {
         const RowsPlane *plane = &launch->plane[p];
-        uint64_t         elements = (uint64_t)launch->tile_rows * plane->row_units * unit, bytes = plane->stage_head != 0 ? elements + launch->stage : 16;
+        uint64_t         bytes = (uint64_t)launch->tile_rows * plane->row_units * unit + launch->stage;
 
-        if (plane->units == 0 || bytes > 48 * 1024) return 0;
-        if (bytes > most) most = (uint32_t)bytes;
+        if (plane->units == 0 || bytes > SHARED_MOST) return 0;
+        if (bytes > most) most = bytes;
     }
-    return most;
+    return (uint32_t)most;
 }
 
 KvgStatus encode_tiles(RowsLaunch *launch, uint32_t type, cudaStream_t stream)
@@ -221,7 +261,8 @@ KvgStatus encode_tiles(RowsLaunch *launch, uint32_t type, cudaStream_t stream)
     return KVG_OK;
 }
 
-/* With one unit a lane, all lanes are there at once. */
+/* With one unit a lane, all lanes are there at once; and what a decoding step has. */
+enum { STEP_ROWS = 8 };
 #define FEW_UNITS (getenv("KVG_FEW_UNITS") != nullptr ? strtoull(getenv("KVG_FEW_UNITS"), nullptr, 10) : 132 * 1024)
 
 } // namespace
@@ -233,7 +274,9 @@ extern "C" KvgStatus kvg_encode_batch_launch(const KvRowsBatch *batch, KvgStream
     KVG_TRY(kvg_rows_take(batch, &launch));
     if (batch->places == 0 || batch->rows_max == 0) return KVG_OK;
     const uint32_t type = (uint32_t)batch->plane[0].in.type;
-    if (!launch.aligned || kvg_rows_units(&launch) * launch.places * launch.planes <= FEW_UNITS) kvg_rows_encode_few(&launch, type, (cudaStream_t)stream);
-    else KVG_TRY(encode_tiles(&launch, type, (cudaStream_t)stream));
+    const bool few = !launch.aligned || kvg_rows_units(&launch) * launch.places * launch.planes <= FEW_UNITS;
+    const bool step = few && launch.rows_max <= STEP_ROWS && getenv("KVG_FEW_SWITCH") == nullptr && kvg_rows_encode_step(&launch, type, (cudaStream_t)stream);
+    if (few && !step) kvg_rows_encode_few(&launch, type, (cudaStream_t)stream);
+    else if (!step) KVG_TRY(encode_tiles(&launch, type, (cudaStream_t)stream));
     return kvg_cuda_check(cudaGetLastError(), "launching an encoder of rows");
 }

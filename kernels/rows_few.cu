@@ -1,20 +1,15 @@
-/* Rows: encode of few rows (a decoding step's), of elements of any alignment, and of dimensions that are no multiple of 8.
+/* Rows: encode of few rows, of elements of any alignment, and of dimensions that are no multiple of 8. (Those of a decoding step, in the usual
+ * formats: rows_step.cu.)
  *
- * Bound by latency: of one row each of 64 sequences, 64 KiB at most are moved, and time goes into what must wait for what: launch, the places'
- * arrays (side by side), elements and the table's entry (side by side), arithmetic, stores. So a lane has one unit of 8 elements, four lanes a
- * block of 32, with shuffles instead of barriers; nothing is divided; and formats are known to the compiler where both planes' pair is a usual one,
- * since every branch on a parameter is a wait, and so is every line of instructions.
+ * Bound by latency: time goes into what must wait for what: launch, the places' arrays (side by side), elements and the table's entry (side by side),
+ * arithmetic, stores. So a lane has one unit of 8 elements, four lanes a block of 32, with shuffles instead of barriers, and nothing is divided.
  *
  * Launch: up to 128 lanes; block x: some rows of a place, y: the place, z: plane * parts + part of a row. */
-#include <stdlib.h>
-
 #include "kernels/cuda_internal.h"
 #include "kernels/rows_block.cuh"
 #include "kernels/rows_tile.cuh"
 
 namespace {
-
-enum { ANY = 0 }; /* a format that is known at run time */
 
 template <int TYPE, bool WIDE> __device__ __forceinline__ Raw<TYPE, 8> unit_of(const uint8_t *at)
 {
@@ -80,7 +75,7 @@ template <int TYPE> __device__ __noinline__ uint32_t encode_elements(const RowsP
 
 /* ---- a lane a unit */
 
-template <int TYPE, bool WIDE, int FORMAT>
+template <int TYPE, bool WIDE>
 __device__ __forceinline__ uint32_t encode_few(const RowsLaunch &launch, const RowsPlane &plane, const Span &span)
 {
     const uint32_t part = blockIdx.z < plane.few_parts ? blockIdx.z : blockIdx.z - plane.few_parts; /* parts are the same in both planes */
@@ -88,7 +83,7 @@ __device__ __forceinline__ uint32_t encode_few(const RowsLaunch &launch, const R
     const uint32_t row = blockIdx.x * plane.few_rows + place.row;
     const bool     live = span.slot >= 0 && row < span.rows && place.row < plane.few_rows;
     uint8_t       *to = nullptr;
-    Raw<TYPE, 8>   raw = Raw<TYPE, 8>();
+    Raw<TYPE, 8>   raw = quick_eight<TYPE>();
 
     if (live) {
         const uint32_t entry = chunk_or_base(plane, span.slot, span.first + row);
@@ -96,40 +91,23 @@ __device__ __forceinline__ uint32_t encode_few(const RowsLaunch &launch, const R
                                   place.within * eight_bytes<TYPE>());
         to = target_of(plane, span.slot, span.first + row, entry).first + place.head * plane.head_stride;
     }
-    if constexpr (FORMAT == ANY) return encode_any<TYPE>(plane.format, raw, to, place.within);
-    return encode_unit<TYPE, FORMAT == ANY ? KVG_F32 : FORMAT>(raw, to, place.within);
+    return encode_any<TYPE>(plane.format, raw, to, place.within);
 }
 
-/* Formats that are known at run time, and dimensions that are no multiple of 8. */
-template <int TYPE, bool WIDE> __global__ void __launch_bounds__(THREADS) few_any_kernel(const __grid_constant__ RowsLaunch launch)
+template <int TYPE, bool WIDE> __global__ void __launch_bounds__(THREADS) few_kernel(const __grid_constant__ RowsLaunch launch)
 {
     const RowsPlane &plane = launch.plane[launch.planes == 2 && blockIdx.z >= launch.plane[0].few_parts];
     const Span       span = span_of_place<true>(launch, blockIdx.y);
     uint32_t         seen;
 
     if (plane.units != 0) {
-        seen = encode_few<TYPE, WIDE, ANY>(launch, plane, span);
+        seen = encode_few<TYPE, WIDE>(launch, plane, span);
     } else {
         if (span.slot < 0 || blockIdx.x >= span.rows || (blockIdx.z != 0 && blockIdx.z != launch.plane[0].few_parts)) return;
         const uint32_t row = span.first + blockIdx.x;
         const Target   target = target_of(plane, span.slot, row, chunk_or_base(plane, span.slot, row));
         seen = encode_elements<TYPE>(plane, plane.elements + (int64_t)(span.token + blockIdx.x) * plane.token_bytes, target.first, launch.heads);
     }
-    kvg_warp_count({seen & 0xffff, seen >> 16}, launch.counts);
-}
-
-/* Each plane has code of its own, so that its parameters stand at places that are known. */
-template <int TYPE, int FIRST, int SECOND, bool BY_LENGTH, bool EARLY>
-__global__ void __launch_bounds__(THREADS) few_kernel(const __grid_constant__ RowsLaunch launch)
-{
-#if __CUDA_ARCH__ >= 900
-    if (EARLY) asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
-#endif
-    const Span span = span_of_place<BY_LENGTH>(launch, blockIdx.y);
-    uint32_t   seen;
-
-    if (launch.planes == 1 || blockIdx.z < launch.plane[0].few_parts) seen = encode_few<TYPE, true, FIRST>(launch, launch.plane[0], span);
-    else seen = encode_few<TYPE, true, SECOND>(launch, launch.plane[1], span);
     kvg_warp_count({seen & 0xffff, seen >> 16}, launch.counts);
 }
 
@@ -158,48 +136,10 @@ dim3 few_grid(RowsLaunch *launch, uint32_t threads)
     return dim3(most, launch->places, parts * launch->planes);
 }
 
-template <int TYPE, int FIRST, int SECOND> void start_pair(const RowsLaunch *launch, dim3 grid, uint32_t threads, cudaStream_t stream)
+template <int TYPE> void start(const RowsLaunch &launch, dim3 grid, uint32_t threads, cudaStream_t stream)
 {
-    const char *early = getenv("KVG_FEW_EARLY");
-
-    if (early != nullptr) {
-        cudaLaunchAttribute attribute = {};
-        cudaLaunchConfig_t  config = {};
-
-        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute.val.programmaticStreamSerializationAllowed = 1;
-        config.gridDim = grid;
-        config.blockDim = dim3(threads);
-        config.stream = stream;
-        config.attrs = &attribute;
-        config.numAttrs = 1;
-        cudaLaunchKernelEx(&config, few_kernel<TYPE, FIRST, SECOND, false, true>, *launch);
-        return;
-    }
-    if (launch->first_row == nullptr && launch->len_staged != nullptr) few_kernel<TYPE, FIRST, SECOND, true, false><<<grid, threads, 0, stream>>>(*launch);
-    else few_kernel<TYPE, FIRST, SECOND, false, false><<<grid, threads, 0, stream>>>(*launch);
-}
-
-/* False: formats that have no kernel of their own. */
-template <int TYPE> bool start_known(const RowsLaunch *launch, dim3 grid, uint32_t threads, cudaStream_t stream)
-{
-    const uint32_t first = launch->plane[0].format, second = launch->planes == 2 ? launch->plane[1].format : first;
-
-    if (first == KVG_Q8_0 && second == KVG_Q5_1) start_pair<TYPE, KVG_Q8_0, KVG_Q5_1>(launch, grid, threads, stream);
-    else if (first == KVG_Q8_0 && second == KVG_Q8_0) start_pair<TYPE, KVG_Q8_0, KVG_Q8_0>(launch, grid, threads, stream);
-    else if (first == KVG_BF16 && second == KVG_BF16) start_pair<TYPE, KVG_BF16, KVG_BF16>(launch, grid, threads, stream);
-    else if (first == KVG_FP8 && second == KVG_FP8) start_pair<TYPE, KVG_FP8, KVG_FP8>(launch, grid, threads, stream);
-    else return false;
-    return true;
-}
-
-template <int TYPE> void start_type(const RowsLaunch *launch, dim3 grid, uint32_t threads, cudaStream_t stream)
-{
-    const bool whole = launch->plane[0].units != 0 && (launch->planes == 1 || launch->plane[1].units != 0);
-
-    if (launch->aligned && whole && getenv("KVG_FEW_SWITCH") == nullptr && start_known<TYPE>(launch, grid, threads, stream)) return;
-    if (launch->aligned) few_any_kernel<TYPE, true><<<grid, threads, 0, stream>>>(*launch);
-    else few_any_kernel<TYPE, false><<<grid, threads, 0, stream>>>(*launch);
+    if (launch.aligned) few_kernel<TYPE, true><<<grid, threads, 0, stream>>>(launch);
+    else few_kernel<TYPE, false><<<grid, threads, 0, stream>>>(launch);
 }
 
 } // namespace
@@ -211,7 +151,7 @@ void kvg_rows_encode_few(const RowsLaunch *whole, uint32_t type, cudaStream_t st
     const uint32_t threads = units <= 32 ? 32 : units <= 64 ? 64 : THREADS;
     const dim3     grid = few_grid(&launch, threads);
 
-    if (type == KVG_F32) start_type<KVG_F32>(&launch, grid, threads, stream);
-    else if (type == KVG_F16) start_type<KVG_F16>(&launch, grid, threads, stream);
-    else start_type<KVG_BF16>(&launch, grid, threads, stream);
+    if (type == KVG_F32) start<KVG_F32>(launch, grid, threads, stream);
+    else if (type == KVG_F16) start<KVG_F16>(launch, grid, threads, stream);
+    else start<KVG_BF16>(launch, grid, threads, stream);
 }

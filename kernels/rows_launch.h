@@ -50,6 +50,8 @@ KvgStatus kvg_rows_cut(RowsLaunch *launch, uint32_t type, dim3 *grid);
 uint32_t kvg_rows_magic(uint32_t divisor);
 /* Lanes that one place and plane take where each has one unit of 8 elements. */
 uint64_t kvg_rows_units(const RowsLaunch *launch);
+/* The encoder for a decoding step's rows; false: not for this launch. */
+bool kvg_rows_encode_step(const RowsLaunch *launch, uint32_t type, cudaStream_t stream);
 /* The encoder for few rows, for elements of any alignment, and for dimensions that are no multiple of 8. */
 void kvg_rows_encode_few(const RowsLaunch *launch, uint32_t type, cudaStream_t stream);
 

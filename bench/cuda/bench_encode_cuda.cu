@@ -302,8 +302,8 @@ static void small(const Case *c, double bar, cudaStream_t stream)
         set.batch.len_staged = (const uint32_t *)upload(staged, c->places * 4);
     } else {
         set.batch.first_row = (const uint32_t *)upload(first, c->places * 4);
-        set.batch.first_token = (const uint32_t *)upload(tokens, c->places * 4);
     }
+    set.batch.first_token = (const uint32_t *)upload(tokens, c->places * 4);
     CU(cudaDeviceSynchronize()); /* uploads have arrived */
     OK(kvg_encode_batch_launch(&set.batch, stream));
     CU(cudaStreamSynchronize(stream));
