@@ -318,13 +318,16 @@ __device__ __forceinline__ Post unit_warp_post(const Quick &q)
 
 /* ---- 1, 2: the late warp. Its units, as far as they do not depend on counts; words, go and header to shared memory */
 
-template <bool REHEARSED> __device__ __forceinline__ void form_late(const Quick &q, void *memory, Front *fronts, Unit &own)
+template <bool REHEARSED> __device__ __forceinline__ Post form_late(const Quick &q, void *memory, Front *fronts)
 {
     const Staged   staged = staged_at(memory, q.entry_warps);
-    const uint32_t lane = threadIdx.x % 32, u = LATE_FIRST + lane % LATE_UNITS;
+    const uint32_t lane = threadIdx.x % 32;
 
     if (lane < sizeof(KvVoteWords) / 16) copy_to_shared<16>((uint8_t *)&fronts[1].words + lane * 16, (const uint8_t *)q.arrays.words + lane * 16);
     if (lane < q.entry_warps) copy_to_shared<16>(&staged.sums[lane], &q.at.sums[lane]);
+    Post           post = late_warp_post(q);
+    Unit          &own = post.own;
+    const uint32_t u = post.unit;
 #pragma unroll 1
     for (uint32_t pass = opaque(!REHEARSED);; pass = opaque(1)) {
         if (pass != 0) copies_wait();
@@ -346,7 +349,7 @@ template <bool REHEARSED> __device__ __forceinline__ void form_late(const Quick 
             front.image[IMAGE_DECIDED] = (uint32_t)words.decided, front.image[IMAGE_DECIDED + 1] = (uint32_t)(words.decided >> 32);
             front.image[IMAGE_DECIDED + 2] = words.count, front.image[IMAGE_DECIDED + 3] = 0;
         }
-        if (pass != 0) return;
+        if (pass != 0) return post;
     }
 }
 
@@ -520,8 +523,7 @@ __global__ void __launch_bounds__(QUICK_WARPS_MAX * 32) quick_kernel(const __gri
         }
     } else {
         const bool late = warp == q.entry_warps;
-        post = late ? late_warp_post(q) : unit_warp_post(q);
-        if (late) form_late<REHEARSED>(q, memory, fronts, post.own);
+        post = late ? form_late<REHEARSED>(q, memory, fronts) : unit_warp_post(q);
         marks.at(1);
         const bool bad = send_units<REHEARSED>(q, fronts, late, post);
         marks.at(4);
