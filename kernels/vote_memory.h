@@ -57,51 +57,57 @@ __device__ __forceinline__ uint32_t load_four(const void *at)
     return value;
 }
 
-/* To shared memory, with nobody waiting until copies_wait: a thread sees its own copies behind it. */
-template <int BYTES> __device__ __forceinline__ void copy_to_shared(void *shared, const void *at)
+__device__ __forceinline__ uint64_t load_eight(const void *at)
 {
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(at), "n"(BYTES) : "memory");
+    uint64_t value;
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
 }
 
-__device__ __forceinline__ void copies_wait()
+__device__ __forceinline__ void load_pair(const void *at, uint64_t &low, uint64_t &high)
 {
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
 }
 
 /* ---- stores that are passed either way: `on` 0 stores nothing */
 
-__device__ __forceinline__ void store_unit_if(bool on, void *at, const Unit &unit)
+__device__ __forceinline__ void store_unit_if(uint32_t on, void *at, const Unit &unit)
 {
     uint64_t low = (uint64_t)unit.word[1] << 32 | unit.word[0], high = (uint64_t)unit.tag << 32 | unit.word[2];
     asm volatile("{ .reg .pred p; .reg .b128 t; setp.ne.u32 p, %3, 0; mov.b128 t, {%1, %2}; @p st.relaxed.sys.global.b128 [%0], t; }" ::"l"(at),
-                 "l"(low), "l"(high), "r"((uint32_t)on) : "memory");
+                 "l"(low), "l"(high), "r"(on) : "memory");
 }
 
-__device__ __forceinline__ void store_host_if(bool on, uint64_t *at, uint64_t value)
+__device__ __forceinline__ void store_host_if(uint32_t on, uint64_t *at, uint64_t value)
 {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.relaxed.sys.global.b64 [%0], %1; }" ::"l"(at), "l"(value), "r"((uint32_t)on) : "memory");
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.relaxed.sys.global.b64 [%0], %1; }" ::"l"(at), "l"(value), "r"(on) : "memory");
 }
 
-__device__ __forceinline__ void store_four_if(bool on, void *at, uint32_t value)
+__device__ __forceinline__ void store_four_if(uint32_t on, void *at, uint32_t value)
 {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(at), "r"(value), "r"((uint32_t)on) : "memory");
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(at), "r"(value), "r"(on) : "memory");
 }
 
-__device__ __forceinline__ void store_pair_if(bool on, void *at, uint64_t low, uint64_t high)
+__device__ __forceinline__ void store_pair_if(uint32_t on, void *at, uint64_t low, uint64_t high)
 {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u64 [%0], {%1, %2}; }" ::"l"(at), "l"(low), "l"(high), "r"((uint32_t)on)
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u64 [%0], {%1, %2}; }" ::"l"(at), "l"(low), "l"(high), "r"(on)
                  : "memory");
 }
 
-__device__ __forceinline__ void store_two_if(bool on, void *at, uint32_t low, uint32_t high)
+__device__ __forceinline__ void store_two_if(uint32_t on, void *at, uint32_t low, uint32_t high)
 {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u32 [%0], {%1, %2}; }" ::"l"(at), "r"(low), "r"(high), "r"((uint32_t)on)
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u32 [%0], {%1, %2}; }" ::"l"(at), "r"(low), "r"(high), "r"(on)
                  : "memory");
 }
 
-/* A value that the compiler knows nothing about. */
-__device__ __forceinline__ uint32_t opaque(uint32_t value)
+/* Worked out here, not where it is used. */
+template <class T> __device__ __forceinline__ T *settled(T *at)
+{
+    asm volatile("" : "+l"(at));
+    return at;
+}
+
+__device__ __forceinline__ uint32_t settled(uint32_t value)
 {
     asm volatile("" : "+r"(value));
     return value;
@@ -109,11 +115,16 @@ __device__ __forceinline__ uint32_t opaque(uint32_t value)
 
 /* ---- barriers that warps come to from different places: of all threads of a block */
 
-__device__ __forceinline__ void meet_all(uint32_t threads)
+/* True where any says so. */
+__device__ __forceinline__ bool meet_asking(uint32_t threads, bool mine)
 {
-    asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+    uint32_t any;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 1, %2, p; selp.u32 %0, 1, 0, q; }"
+                 : "=r"(any) : "r"((uint32_t)mine), "r"(threads) : "memory");
+    return any != 0;
 }
 
+/* True where all do. */
 __device__ __forceinline__ bool meet_agreeing(uint32_t threads, bool mine)
 {
     uint32_t all;

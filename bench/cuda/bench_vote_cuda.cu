@@ -4,7 +4,6 @@
  *   bare       stores its record into every peer's memory and awaits theirs, without bound: no digest, no decision, nothing published
  *   weak       the same with plain vector stores and volatile loads: what the strong 128-bit ones cost beside them
  *   vote       post and decide in one kernel: digests, deadline and stop word, decision, lengths, outcome word
- *   cold       the same without rehearsals (vote_quick.h)
  *   unready    the same with nothing formed ahead
  *   two        the same as two kernels
  *   allreduce  ncclAllReduce of 64 bytes (u64, min)
@@ -25,8 +24,8 @@
 
 enum { NODES = 200, ROUNDS_DEFAULT = 41, ROUNDS_MAX = 401, WARMUP = 3, TRIPS = 50, SKIP = 77, CLASSES = 1 };
 
-typedef enum Kind { EMPTY = 0, BARE, WEAK, VOTE, COLD, UNREADY, TWO, ALLREDUCE, KINDS } Kind;
-static const char *const kind_names[KINDS] = {"empty", "bare", "weak", "vote", "cold", "unready", "two", "allreduce"};
+typedef enum Kind { EMPTY = 0, BARE, WEAK, VOTE, UNREADY, TWO, ALLREDUCE, KINDS } Kind;
+static const char *const kind_names[KINDS] = {"empty", "bare", "weak", "vote", "unready", "two", "allreduce"};
 
 /* Points of quick_kernel. */
 enum { MARKS = 8 };
@@ -203,11 +202,6 @@ static void enqueue(Batch *batch, Kind kind)
         break;
     }
     case VOTE: OK(kvg_vote_launch(board, &batch->arrays, batch->stream)); break;
-    case COLD: {
-        const Quick quick = quick_of(*board, batch->arrays);
-        quick_kernel<NoMarks, false><<<1, quick.threads, quick_shared_bytes(quick), batch->stream>>>(quick, NoMarks());
-        break;
-    }
     case UNREADY: OK(kvg_vote_launch(board, &batch->unready, batch->stream)); break;
     case TWO:
         OK(kvg_vote_post_launch(board, &batch->arrays, batch->stream));
@@ -253,7 +247,7 @@ static void close_batch(Batch *batch)
 
 static bool votes(Kind kind)
 {
-    return kind == VOTE || kind == COLD || kind == UNREADY || kind == TWO;
+    return kind == VOTE || kind == UNREADY || kind == TWO;
 }
 
 static double time_graph(Batch *batch, Kind kind)
@@ -368,7 +362,7 @@ static void find_out_kind(Batch *batch, bool bare, uint32_t threads, const uint3
 static void find_out(Batch *batch, Where *where)
 {
     const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
-    const uint32_t warps[] = {0, quick.entry_warps, quick.entry_warps + 1}, first[] = {0};
+    const uint32_t warps[] = {0, 2 * quick.entry_warps, 2 * quick.entry_warps + 2}, first[] = {0};
 
     find_out_kind(batch, false, quick.threads, warps, 3, where->cycles);
     find_out_kind(batch, true, (batch->units + 31) / 32 * 32, first, 1, where->cycles + 3);
@@ -445,7 +439,7 @@ static void print_where_json(const Batch *batch, const Where *where)
 }
 
 typedef struct Options {
-    int rounds, json, reverse;
+    int rounds, json, sequences; /* sequences: 0: 64 and 256 */
 } Options;
 
 /* One batch size, in graphs and from the host. Returns how many bars it misses; wrong values are added up. */
@@ -506,14 +500,14 @@ static ncclComm_t open_comm(void)
 
 int main(int argc, char **argv)
 {
-    Options  options = {(int)bench_number(argc, argv, "--rounds", ROUNDS_DEFAULT), bench_has(argc, argv, "--json"), bench_has(argc, argv, "--reverse")};
+    Options  options = {(int)bench_number(argc, argv, "--rounds", ROUNDS_DEFAULT), bench_has(argc, argv, "--json"), (int)bench_number(argc, argv, "--sequences", 0)};
     int      ranks = 0, missed = 0, version = 0;
     uint64_t wrong = 0;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    REQUIRE(options.rounds >= 1 && options.rounds <= ROUNDS_MAX, "usage: mpirun -n 2 bench_vote_cuda [--json] [--reverse] [--rounds 1..%d]", ROUNDS_MAX);
+    REQUIRE(options.rounds >= 1 && options.rounds <= ROUNDS_MAX && options.sequences >= 0 && options.sequences <= 256 && (options.sequences & (options.sequences - 1)) == 0, "usage: mpirun -n 2 bench_vote_cuda [--json] [--rounds 1..%d] [--sequences 1, 2, 4 .. 256]", ROUNDS_MAX);
     if (why_not(ranks)) {
         MPI_Finalize();
         return SKIP;
@@ -529,8 +523,8 @@ int main(int argc, char **argv)
         printf("# %9s %9s  %6s %10s  %6s  %7s %7s %7s\n", "sequences", "record", "how", "kind", "ratio", "t_med", "t_p10", "t_p90");
         printf("# %9s %9s  %6s %10s  %6s  %7s %7s %7s\n", "", "(B)", "", "", "(x)", "(us)", "(us)", "(us)");
     }
-    missed += bench_batch(comm, options.reverse ? 256 : 64, &options, &wrong);
-    missed += bench_batch(comm, options.reverse ? 64 : 256, &options, &wrong);
+    if (options.sequences != 0) missed += bench_batch(comm, options.sequences, &options, &wrong);
+    else missed += bench_batch(comm, 64, &options, &wrong) + bench_batch(comm, 256, &options, &wrong);
     if (world_rank == 0 && !options.json) printf("# wrong values %llu %s; bars missed %d\n", (unsigned long long)wrong, wrong == 0 ? "OK" : "FAILED", missed);
     NC(ncclCommDestroy(comm));
     MPI_Bcast(&missed, 1, MPI_INT, 0, MPI_COMM_WORLD);

@@ -165,21 +165,12 @@ KVG_HD static inline KvVoteAhead kvg_vote_ahead_at(void *memory, uint32_t entrie
 
 /* ---- the common case of a decision, unit by unit */
 
-/* 1 where unit u of another rank of the same stage says what this rank's says. This rank is ready and passes accepted counts: if all units of
- * all others agree with its own, the decision is publish, and its counts are those of whoever else passed any. 0 means nothing yet. */
-KVG_HD static inline int kvg_vote_unit_agrees(uint32_t u, const uint32_t own[3], const uint32_t other[3])
+/* The bits of word w of unit u that must be this rank's own: if they are in all units of all ranks of its stage, and this rank is ready and
+ * passes accepted counts, the decision is publish, and its counts are everyone's. If they are not, nothing is said yet. */
+KVG_HD static inline uint32_t kvg_vote_unit_mask(uint32_t u, uint32_t w)
 {
-    const uint32_t d0 = own[0] ^ other[0], d1 = own[1] ^ other[1], d2 = own[2] ^ other[2];
-
-    const uint32_t status = (own[0] | other[0]) & 0xffffu;
-    const uint32_t low = (other[0] | other[1]) != 0 ? d0 | d1 : 0, high = (other[1] | other[2]) != 0 ? d1 | d2 : 0; /* 0: not passed there */
-    uint32_t       wrong = 0;
-
-    wrong = u == 0 ? d0 | d1 | d2 : wrong;     /* step, epoch */
-    wrong = u == 1 ? status | d1 | d2 : wrong; /* status beside the rank, targets */
-    wrong = u == 2 ? low | d2 : wrong;         /* accepted, half of layout */
-    wrong = u == 3 ? d0 | high : wrong;        /* the other half, user */
-    return wrong == 0;
+    if (u >= 4) return 0;                      /* decided, counts: not decided on */
+    return u == 1 && w == 0 ? 0xffffu : ~0u;   /* the rank stands beside the status */
 }
 
 /* ---- publishing one entry */

