@@ -161,10 +161,17 @@ END_TEST
 
 /* ---- batches through chunk tables */
 
-enum { SLOTS = 9, CHUNKS = 40, STRIDE = 8, HEADS = 3, PLACES = 11 };
+enum { SLOTS = 9, CHUNKS = 40, STRIDE = 8, HEADS = 3, PLACES = 11, PLACES_MOST = 80 };
+
+typedef struct Places { /* slots: -1 is empty; rows: 0 is empty too */
+    uint32_t        count, rows_max, heads;
+    const int32_t  *slots;
+    const uint32_t *rows, *first;
+} Places;
 
 typedef struct BatchData {
     KvRowsBatch host, device;
+    KvEncodeCounts counts; /* the host's */
     uint8_t    *planes[2];
     size_t      plane_bytes[2];
     void       *held[16];
@@ -182,52 +189,55 @@ static const int32_t  place_slots[PLACES] = {3, 1, -1, 7, 0, 8, 2, 4, 6, 5, -1};
 static const uint32_t place_rows[PLACES] = {1, 70, 5, 64, 0, 130, 2, 65, 1, 3, 9};
 static const uint32_t place_first[PLACES] = {0, 13, 0, 64, 5, 60, 127, 63, 511, 62, 0};
 
-static void make_table(int32_t *table)
+static const Places odd_places = {PLACES, 130, HEADS, place_slots, place_rows, place_first};
+
+static void make_table(const Places *places, int32_t *table)
 {
     int32_t next = 0;
 
     for (int i = 0; i < SLOTS * STRIDE; i++) table[i] = -1;
-    for (int p = 0; p < PLACES; p++) { /* only the chunks that rows fall into are there */
-        if (place_slots[p] < 0) continue;
-        for (uint32_t r = place_first[p]; r < place_first[p] + place_rows[p]; r++) {
-            int32_t *entry = &table[place_slots[p] * STRIDE + (int)(r / 64)];
+    for (uint32_t p = 0; p < places->count; p++) { /* only the chunks that rows fall into are there */
+        if (places->slots[p] < 0) continue;
+        for (uint32_t r = places->first[p]; r < places->first[p] + places->rows[p]; r++) {
+            int32_t *entry = &table[places->slots[p] * STRIDE + (int)(r / 64)];
             if (*entry < 0) *entry = (next++ * 7 + 3) % CHUNKS;
         }
     }
     ck_assert_int_le(next, CHUNKS);
 }
 
-static KvPlane pool_plane(KvFormat format, uint32_t dim)
+static KvPlane pool_plane(KvFormat format, uint32_t heads, uint32_t dim)
 {
     uint64_t head_bytes = 0;
     OK(kvg_format_row_bytes(format, dim, &head_bytes));
-    return (KvPlane){.chunk_bytes = head_bytes * 64 * HEADS, .head_stride = head_bytes * 64, .row_stride = head_bytes, .head_bytes = head_bytes,
+    return (KvPlane){.chunk_bytes = head_bytes * 64 * heads, .head_stride = head_bytes * 64, .row_stride = head_bytes, .head_bytes = head_bytes,
                      .head_dim = dim, .format = format};
 }
 
-static void make_batch(BatchData *b, KvFormat type, KvFormat format_k, KvFormat format_v, uint32_t dim_k, uint32_t dim_v, int by_length)
+static void make_batch(BatchData *b, const Places *places, KvFormat type, KvFormat format_k, KvFormat format_v, uint32_t dim_k, uint32_t dim_v, int by_length,
+                       int kind)
 {
     static int32_t  table[SLOTS * STRIDE];
-    static uint32_t tokens[PLACES], staged[SLOTS];
+    static uint32_t tokens[PLACES_MOST], staged[SLOTS];
     uint32_t        token = 0, dims[2] = {dim_k, dim_v};
     KvEncodeCounts  counts = {0, 0};
 
     memset(b, 0, sizeof *b);
-    make_table(table);
-    for (int p = 0; p < PLACES; p++) {
+    make_table(places, table);
+    for (uint32_t p = 0; p < places->count; p++) {
         tokens[p] = token;
-        token += place_rows[p];
-        if (place_slots[p] >= 0) staged[place_slots[p]] = place_first[p] + place_rows[p];
+        token += places->rows[p];
+        if (places->slots[p] >= 0) staged[places->slots[p]] = places->first[p] + places->rows[p];
     }
-    b->host = (KvRowsBatch){.planes = 2, .heads = HEADS, .places = PLACES, .rows_max = 130, .slots = place_slots, .rows = place_rows,
-                            .first_token = tokens};
+    b->host = (KvRowsBatch){.planes = 2, .heads = places->heads, .places = places->count, .rows_max = places->rows_max, .slots = places->slots,
+                            .rows = places->rows, .first_token = tokens};
     if (by_length) b->host.len_staged = staged;
-    else b->host.first_row = place_first;
-    b->host.plane[0].to.plane = pool_plane(format_k, dim_k);
-    b->host.plane[1].to.plane = pool_plane(format_v, dim_v);
+    else b->host.first_row = places->first;
+    b->host.plane[0].to.plane = pool_plane(format_k, places->heads, dim_k);
+    b->host.plane[1].to.plane = pool_plane(format_v, places->heads, dim_v);
     for (int p = 0; p < 2; p++) {
         KvBatchPlane *plane = &b->host.plane[p];
-        size_t        elements = (size_t)token * HEADS * dims[p];
+        size_t        elements = (size_t)token * places->heads * dims[p];
         void         *source = malloc(elements * 4);
 
         b->plane_bytes[p] = CHUNKS * plane->to.plane.chunk_bytes;
@@ -237,22 +247,22 @@ static void make_batch(BatchData *b, KvFormat type, KvFormat format_k, KvFormat 
         plane->to.rows_per_chunk = 64;
         plane->to.table_stride = STRIDE;
         plane->to.table = table;
-        plane->in = (KvRowsIn){.data = source, .type = type, .token_stride = (int64_t)HEADS * dims[p], .head_stride = dims[p]};
+        plane->in = (KvRowsIn){.data = source, .type = type, .token_stride = (int64_t)places->heads * dims[p], .head_stride = dims[p]};
         b->device.plane[p] = *plane;
-        b->device.plane[p].in.data = hold(b, source, fill_elements(type, 5 + (uint64_t)p, 4, elements, source));
+        b->device.plane[p].in.data = hold(b, source, fill_elements(type, 5 + (uint64_t)p, kind, elements, source));
         hold(b, b->planes[p], b->plane_bytes[p]); /* same poison */
         b->device.plane[p].to.plane.base = b->held[b->held_count - 1];
         b->device.plane[p].to.table = hold(b, table, sizeof table);
     }
     b->device.planes = 2;
-    b->device.heads = HEADS;
-    b->device.places = PLACES;
-    b->device.rows_max = 130;
-    b->device.slots = hold(b, place_slots, sizeof place_slots);
-    b->device.rows = hold(b, place_rows, sizeof place_rows);
+    b->device.heads = places->heads;
+    b->device.places = places->count;
+    b->device.rows_max = places->rows_max;
+    b->device.slots = hold(b, places->slots, places->count * sizeof *places->slots);
+    b->device.rows = hold(b, places->rows, places->count * sizeof *places->rows);
     if (by_length) b->device.len_staged = hold(b, staged, sizeof staged);
-    else b->device.first_row = hold(b, place_first, sizeof place_first);
-    b->device.first_token = hold(b, tokens, sizeof tokens);
+    else b->device.first_row = hold(b, places->first, places->count * sizeof *places->first);
+    b->device.first_token = hold(b, tokens, places->count * sizeof *tokens);
     b->device.counts = hold(b, &counts, sizeof counts);
     from_device(&counts, b->device.counts, sizeof counts); /* copies have passed: other streams may read */
 }
@@ -267,6 +277,20 @@ static void check_planes(const BatchData *b)
                       kvg_format_name(b->host.plane[p].to.plane.format));
         free(got);
     }
+}
+
+/* Encodes on both and compares planes and counts. */
+static void check_batch(BatchData *b)
+{
+    KvEncodeCounts counts;
+
+    b->host.counts = &b->counts;
+    kvg_encode_batch_ref(&b->host);
+    OK(dev.ops->encode_batch(dev.self, &b->device, NULL));
+    check_planes(b);
+    from_device(&counts, b->device.counts, sizeof counts);
+    ck_assert_uint_eq(counts.nonfinite, b->counts.nonfinite);
+    ck_assert_uint_eq(counts.saturated, b->counts.saturated);
 }
 
 static void drop_batch(BatchData *b)
@@ -285,49 +309,83 @@ START_TEST(test_a_batch_goes_through_tables_in_one_launch_and_skips_empty_places
 
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         for (int by_length = 0; by_length < 2; by_length++) {
-            BatchData      b;
-            KvEncodeCounts counts, host_counts = {0, 0};
+            BatchData b;
 
-            make_batch(&b, types[_i], pairs[i].k, pairs[i].v, pairs[i].dim_k, pairs[i].dim_v, by_length);
-            b.host.counts = &host_counts;
-            kvg_encode_batch_ref(&b.host);
-            OK(dev.ops->encode_batch(dev.self, &b.device, NULL));
-            check_planes(&b);
-            from_device(&counts, b.device.counts, sizeof counts);
-            ck_assert_uint_eq(counts.nonfinite, host_counts.nonfinite);
-            ck_assert_uint_eq(counts.saturated, host_counts.saturated);
-            ck_assert_uint_gt(counts.nonfinite, 0); /* or the counts would prove nothing */
+            make_batch(&b, &odd_places, types[_i], pairs[i].k, pairs[i].v, pairs[i].dim_k, pairs[i].dim_v, by_length, 4);
+            check_batch(&b);
+            ck_assert_uint_gt(b.counts.nonfinite, 0); /* or the counts would prove nothing */
             drop_batch(&b);
         }
     }
 }
 END_TEST
 
+/* Sequences one row or a few each, as a decoding step has them, some of them empty; several to a slot would race, so rows of a slot differ. */
+static Places step_places(uint32_t count, uint32_t rows_max, uint32_t heads)
+{
+    static int32_t  slots[PLACES_MOST];
+    static uint32_t rows[PLACES_MOST], first[PLACES_MOST];
+
+    for (uint32_t p = 0; p < count; p++) {
+        slots[p] = p % 13 == 5 ? -1 : (int32_t)(p % SLOTS);
+        rows[p] = p % 11 == 7 ? 0 : 1 + p * 5 % rows_max;
+        first[p] = p / SLOTS * rows_max + 55;
+    }
+    return (Places){count, rows_max, heads, slots, rows, first};
+}
+
+START_TEST(test_a_decoding_steps_rows_of_every_kind_and_shape)
+{
+    static const struct { uint32_t count, rows_max, heads, dim_k, dim_v; } shapes[] = {
+        {64, 1, 1, 128, 128}, {61, 1, 1, 128, 128}, {1, 1, 8, 128, 128}, {70, 4, 2, 64, 64}, {33, 3, 3, 96, 32}, {17, 8, 5, 160, 64}, {9, 2, 8, 256, 256}};
+    static const struct { KvFormat k, v; } pairs[] = {
+        {KVG_Q8_0, KVG_Q5_1}, {KVG_Q8_0, KVG_Q8_0}, {KVG_BF16, KVG_BF16}, {KVG_FP8, KVG_FP8}, {KVG_Q5_1, KVG_Q4_0}, {KVG_F32, KVG_F16}};
+    uint64_t saw = 0;
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        for (int kind = 0; kind < 5; kind++) {
+            const int      by_length = kind % 2; /* a slot has one staged length: one place */
+            const uint32_t count = by_length && shapes[i].count > SLOTS ? SLOTS : shapes[i].count;
+            const Places   places = step_places(count, shapes[i].rows_max, shapes[i].heads);
+            BatchData      b;
+
+            make_batch(&b, &places, types[_i % TYPES], pairs[_i / TYPES].k, pairs[_i / TYPES].v, shapes[i].dim_k, shapes[i].dim_v, by_length,
+                       kind);
+            check_batch(&b);
+            saw += b.counts.nonfinite;
+            drop_batch(&b);
+        }
+    }
+    ck_assert_uint_gt(saw, 0);
+}
+END_TEST
+
 START_TEST(test_a_captured_launch_follows_slots_lengths_and_tables_that_change_between_replays)
 {
+    const Places    places = _i == 0 ? odd_places : step_places(SLOTS, 3, 2);
     BatchData       b;
     cudaStream_t    stream;
     cudaGraph_t     graph;
     cudaGraphExec_t replay;
 
-    make_batch(&b, KVG_BF16, KVG_Q8_0, KVG_Q5_1, 128, 128, 1);
+    make_batch(&b, &places, KVG_BF16, KVG_Q8_0, KVG_Q5_1, 128, 128, 1, 4);
     CU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CU(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     OK(dev.ops->encode_batch(dev.self, &b.device, stream));
     CU(cudaStreamEndCapture(stream, &graph));
     CU(cudaGraphInstantiate(&replay, graph, 0));
     for (int round = 0; round < 3; round++) {
-        int32_t  slots[PLACES];
-        uint32_t rows[PLACES];
+        int32_t  slots[PLACES_MOST];
+        uint32_t rows[PLACES_MOST];
 
-        for (int p = 0; p < PLACES; p++) { /* members leave, and rows get fewer */
-            slots[p] = p % 3 == round ? -1 : place_slots[p];
-            rows[p] = place_rows[p] > (uint32_t)round ? place_rows[p] - (uint32_t)round : 0;
+        for (uint32_t p = 0; p < places.count; p++) { /* members leave, and rows get fewer */
+            slots[p] = p % 3 == (uint32_t)round ? -1 : places.slots[p];
+            rows[p] = places.rows[p] > (uint32_t)round ? places.rows[p] - (uint32_t)round : 0;
         }
         b.host.slots = slots;
         b.host.rows = rows;
-        CU(cudaMemcpy((void *)(uintptr_t)b.device.slots, slots, sizeof slots, cudaMemcpyHostToDevice));
-        CU(cudaMemcpy((void *)(uintptr_t)b.device.rows, rows, sizeof rows, cudaMemcpyHostToDevice));
+        CU(cudaMemcpy((void *)(uintptr_t)b.device.slots, slots, places.count * sizeof *slots, cudaMemcpyHostToDevice));
+        CU(cudaMemcpy((void *)(uintptr_t)b.device.rows, rows, places.count * sizeof *rows, cudaMemcpyHostToDevice));
         kvg_encode_batch_ref(&b.host);
         CU(cudaGraphLaunch(replay, stream));
         CU(cudaStreamSynchronize(stream));
@@ -347,7 +405,7 @@ START_TEST(test_decoding_a_batch_to_bf16_rounds_the_hosts_values)
     uint16_t *got = malloc(elements * 2), *expected = malloc(elements * 2);
     float    *values = calloc(elements, sizeof(float));
 
-    make_batch(&b, KVG_BF16, KVG_Q8_0, KVG_Q5_1, 128, 128, 0);
+    make_batch(&b, &odd_places, KVG_BF16, KVG_Q8_0, KVG_Q5_1, 128, 128, 0, 4);
     kvg_encode_batch_ref(&b.host);
     OK(dev.ops->encode_batch(dev.self, &b.device, NULL));
     OK(dev.ops->synchronize(dev.self, NULL));
@@ -416,7 +474,8 @@ static void add(TCase *tcase)
     tcase_add_loop_test(tcase, test_large_random_data_of_every_pattern, 0, TYPES * FORMATS);
     tcase_add_loop_test(tcase, test_many_rows_of_heads_that_share_tiles_or_do_not, 0, TYPES * FORMATS);
     tcase_add_loop_test(tcase, test_a_batch_goes_through_tables_in_one_launch_and_skips_empty_places, 0, TYPES);
-    tcase_add_test(tcase, test_a_captured_launch_follows_slots_lengths_and_tables_that_change_between_replays);
+    tcase_add_loop_test(tcase, test_a_decoding_steps_rows_of_every_kind_and_shape, 0, 6 * TYPES);
+    tcase_add_loop_test(tcase, test_a_captured_launch_follows_slots_lengths_and_tables_that_change_between_replays, 0, 2);
     tcase_add_test(tcase, test_decoding_a_batch_to_bf16_rounds_the_hosts_values);
     tcase_add_test(tcase, test_rows_of_a_flat_ring_wrap);
 }
