@@ -7,10 +7,10 @@
  * Both are slower than an MPI record between ranks of one host, since each is a kernel's launch and the host's look at what came of it: they are for
  * machines where nothing faster than NCCL goes between the ranks, and for boards that captured runs vote on as well.
  *
- * Each has a communicator of its own (non-blocking for all-gathers; blocking for a board, since no other has a device API): split off the caller's, or made from an id that the bootstrap spreads. It alone is ever aborted:
- * when a peer is lost, or silent for as long as a vote waits, while an all-gather hangs; when the grid has settled; and at close, which waits for nobody.
- * From then on records go by the base comm, and a log line says so; the step goes in doubt as with any comm, and settling, which speaks by
- * messages, is the base's all along.
+ * Each has a communicator of its own (non-blocking for all-gathers; blocking for a board, since no other has a device API), split off the caller's or
+ * made from an id that the bootstrap spreads. It alone is ever aborted: when a peer is lost, or silent for as long as a vote waits, while an all-gather
+ * hangs; when the grid has settled; and at close, which waits for nobody. From then on records go by the base comm, and a log line says so; the step
+ * goes in doubt as with any comm, and settling, which speaks by messages, is the base's all along.
  * All-gathers are never captured. As NCCL has it, an engine that runs other communicators on the same GPU launches in one order on all ranks, or sets
  * NCCL_LAUNCH_ORDER_IMPLICIT=1, and calls NCCL from one thread at a time.
  * NCCL is looked up when first asked for (the process's own, else the one compiled against, else what the loader finds): a program that links this

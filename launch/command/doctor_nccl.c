@@ -1,3 +1,4 @@
+/* Doctor, NCCL's check. */
 #include "launch/command/doctor_nccl.h"
 
 #include <stdio.h>
@@ -27,7 +28,8 @@ void kvg_doctor_nccl(Finding *finding)
                     "against the one that is loaded (NCCL_HOME), or vote by nccl or on the host", version_words(compiled, compiled_words),
                     version_words(loaded, loaded_words));
     } else {
-        kvg_finding(finding, VERDICT_OK, "NCCL %s, compiled against and loaded: a device vote can be had between GPUs of one host", version_words(loaded, loaded_words));
+        kvg_finding(finding, VERDICT_OK, "NCCL %s, compiled against and loaded: a device vote can be had between GPUs of one host",
+                    version_words(loaded, loaded_words));
     }
 }
 

@@ -164,7 +164,8 @@ void kvg_replay_vote_words(const ReplayVote *vote, char *words, size_t bytes)
     if (vote->liveness.ops == NULL) { /* the host's */
         snprintf(words, bytes, vote->comm.ops != NULL ? "host, records by %s" : "host, one rank alone", vote->comm.ops != NULL ? vote->comm.ops->name : "");
     } else if (on_devices(vote, why, sizeof why)) {
-        snprintf(words, bytes, "%s, records %s", vote->kind, strcmp(vote->kind, "nccl") == 0 ? "by all-gathers on the GPUs" : "over a board in the GPUs' memory");
+        const int gathers = strcmp(vote->kind, kinds[REPLAY_VOTE_NCCL]) == 0;
+        snprintf(words, bytes, "%s, records %s", vote->kind, gathers ? "by all-gathers on the GPUs" : "over a board in the GPUs' memory");
     } else {
         snprintf(words, bytes, "%s no longer: %s", vote->kind, why);
     }

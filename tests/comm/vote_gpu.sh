@@ -10,8 +10,8 @@ trap 'rm -f "$out" "$err"' EXIT
 replay() { # replay GRID OPTION..: into $out and $err
   local grid=$1
   shift
-  timeout 60 "$mpiexec" -q --oversubscribe --bind-to none -n 2 "$kvgrid" replay --trace "$data/traces/azure_llm_2023_conv.csv" --tp "${grid%x*}" --pp "${grid#*x}" "$@" \
-    > "$out" 2> "$err"
+  timeout 60 "$mpiexec" -q --oversubscribe --bind-to none -n 2 "$kvgrid" replay --trace "$data/traces/azure_llm_2023_conv.csv" --tp "${grid%x*}" \
+    --pp "${grid#*x}" "$@" > "$out" 2> "$err"
 }
 line() { sed -n "s/^$1 *//p" "$out"; }
 

@@ -75,7 +75,11 @@ static int parent_works(ForkRank *rank, const CommCase *it)
 
 /* ---- cases */
 
-static const CommCase by_gpu[] = { { .name = "nccl", .make = make_nccl }, { .name = "board", .make = make_board }, { .name = "nccl, split", .make = make_split, .after = parent_works } };
+static const CommCase by_gpu[] = {
+    { .name = "nccl", .make = make_nccl },
+    { .name = "board", .make = make_board },
+    { .name = "nccl, split", .make = make_split, .after = parent_works },
+};
 
 static void require(int good, const char *name, const char *what, const CommResult *result)
 {

@@ -13,7 +13,13 @@
 
 enum { COMM_SEQUENCES = 4, COMM_TIMEOUT_MS = 1000, COMM_PEER_MS = 200, COMM_ROWS_MAX = 8, COMM_LEN_MAX = 900 };
 /* words of the shared page */
-enum { COMM_OUTCOMES = 0 /* two words a rank */, COMM_DIGEST = 16 /* two words a rank */, COMM_MOVED = 32 /* log lines a rank */, COMM_STEP_NS = 40 /* a rank */, COMM_FLAG = 48 };
+enum {
+    COMM_OUTCOMES = 0, /* two words a rank */
+    COMM_DIGEST = 16,  /* two words a rank */
+    COMM_MOVED = 32,   /* log lines, a word a rank */
+    COMM_STEP_NS = 40, /* a word a rank */
+    COMM_FLAG = 48
+};
 
 typedef enum CommFault {
     COMM_NO_FAULT,
