@@ -284,6 +284,16 @@ static void notice_losses(KvgGrid *grid)
     }
 }
 
+/* A rank that was frozen wakes in a grid that has settled without it: this says more than any doubt that it was in. */
+static void left_out(KvgGrid *grid, int from, uint32_t epoch)
+{
+    if (epoch > grid->epoch) {
+        grid->state = KVG_OK;
+        kvg_grid_fail(grid, KVG_EPEER, "rank %d was left out: rank %d and others have settled without it and are in epoch %u, it is in %u; what it holds is "
+                      "not the grid's: close its sequences and destroy the grid", grid->rank, from, epoch, grid->epoch);
+    }
+}
+
 static KvgStatus keep_message(KvgGrid *grid, int from, const void *bytes, size_t byte_count)
 {
     KvMessageHeader header;
@@ -302,6 +312,10 @@ static KvgStatus keep_message(KvgGrid *grid, int from, const void *bytes, size_t
             grid->stopped_ns[from] = kvg_grid_now(grid) | 1;
             grid->stopped_step[from] = header.tag;
         }
+        return KVG_OK;
+    }
+    if (header.kind == KVG_MESSAGE_OUT) {
+        left_out(grid, from, header.epoch);
         return KVG_OK;
     }
     KVG_TRY(kvg_calloc(1, sizeof *message + byte_count - sizeof header, "a received message", &memory));

@@ -38,7 +38,8 @@ _Static_assert(sizeof(KvMessageHeader) == 24, "crosses the wire: no padding");
 
 typedef enum KvMessageKind {
     KVG_MESSAGE_SETUP = 1, KVG_MESSAGE_SETTLE = 2, KVG_MESSAGE_RUNNING = 3,
-    KVG_MESSAGE_STOPPED = 4 /* the sender posts nothing after step `tag` in this epoch: it is in doubt, settles, or begins none without a lost rank. No body */
+    KVG_MESSAGE_STOPPED = 4, /* the sender posts nothing after step `tag` in this epoch: it is in doubt, settles, or begins none without a lost rank. No body */
+    KVG_MESSAGE_OUT = 5 /* the sender has settled without the receiver. No body */
 } KvMessageKind;
 
 typedef struct KvMessage {

@@ -252,6 +252,18 @@ static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
     }
 }
 
+/* One that was only frozen hears of it when it wakes. Best effort: nobody waits for it. */
+static void tell_left_out(KvgGrid *grid, const uint8_t *member)
+{
+    KvMessageHeader header = { KVG_MESSAGE_MAGIC, grid->epoch, 0, KVG_MESSAGE_OUT, 0 };
+
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        if (!member[rank]) {
+            grid->comm.ops->send(grid->comm.self, rank, &header, sizeof header);
+        }
+    }
+}
+
 /* Takes over what the ranks in `heard` have said; the grid is in `epoch` from then on. */
 static void apply(KvgSetup *setup, const uint8_t *heard, uint32_t epoch)
 {
@@ -306,6 +318,7 @@ static KvgStatus phase_apply(KvgSetup *setup, int *done)
     differs = first_with_other_calls(setup, setup->member);
     apply(setup, setup->member, setup->grid->epoch + 1);
     name_state(setup->grid, setup, differs);
+    tell_left_out(setup->grid, setup->member);
     *done = 1;
     return KVG_OK;
 }

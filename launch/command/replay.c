@@ -9,9 +9,11 @@
 
 #include "launch/command/command.h"
 #include "launch/command/options.h"
+#include "launch/command/replay_fork.h"
 #include "launch/command/replay_memory.h"
 #include "launch/command/replay_report.h"
 #include "launch/command/replay_run.h"
+#include "launch/command/replay_survive.h"
 #include "launch/command/replay_vote.h"
 #include "launch/command/trace.h"
 #include "runtime/base/checked.h"
@@ -268,7 +270,16 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
     if (status != KVG_OK) {
         return kvg_command_exit_status(status);
     }
-    status = kvg_replay_agree(launch, kvg_replay_run_serve(&run));
+    status = kvg_replay_run_serve(&run);
+    if (kvg_replay_is_bereaved(&run, &status)) {
+        int left = kvg_replay_survive(&run);
+        kvg_replay_run_free(&run);
+        return left;
+    }
+    if (status == KVG_OK && options->trail != NULL) {
+        status = kvg_replay_trail_write(&run.shared.trail, options->trail, launch->bootstrap.rank);
+    }
+    status = kvg_replay_agree_why(launch, status, run.shared.refused);
     int exit_status = status == KVG_OK ? report(options, launch, vote, &run) : KVG_EXIT_FAILED;
     kvg_replay_run_free(&run);
     return exit_status;
@@ -324,10 +335,28 @@ static int is_first_process(void)
     return rank == NULL || strcmp(rank, "0") == 0;
 }
 
+/* The run of a rank that has been launched. */
+static int replay_on(const ReplayOptions *options, ReplayLaunch *launch)
+{
+    ReplayInput input = { 0 };
+    int         exit_status = kvg_command_exit_status(kvg_replay_agree(launch, load_input(options, launch, &input)));
+    if (exit_status == KVG_EXIT_DONE) {
+        exit_status = kvg_command_exit_status(kvg_replay_agree(launch, compare_input(options, launch, &input)));
+    }
+    if (exit_status == KVG_EXIT_DONE) {
+        exit_status = kvg_command_exit_status(kvg_replay_agree(launch, choose_memory(options, launch, &input)));
+    }
+    if (exit_status == KVG_EXIT_DONE) {
+        exit_status = serve_on_grid(options, launch, &input);
+    }
+    free_input(&input);
+    kvg_replay_launch_stop(launch);
+    return exit_status;
+}
+
 int kvg_command_replay(int argc, char **argv)
 {
     ReplayOptions options = { 0 };
-    ReplayInput   input = { 0 };
     ReplayLaunch  launch;
     KvgStatus     status = kvg_replay_options_parse(argc, argv, &options);
     if (status == KVG_OK && options.help) {
@@ -336,24 +365,20 @@ int kvg_command_replay(int argc, char **argv)
         }
         return KVG_EXIT_DONE;
     }
+    if (status == KVG_OK && options.ranks > 0) {
+        status = kvg_replay_check_forking();
+    }
+    if (status == KVG_OK && options.ranks > 0) {
+        return kvg_replay_fork_run(&options, replay_on);
+    }
     char sentence[512]; /* of the options: starting MPI may leave another one */
     snprintf(sentence, sizeof sentence, "%s", kvg_last_error());
     KvgStatus started = kvg_replay_launch_start(&launch);
     status = status == KVG_OK ? started : kvg_fail(status, "%s", sentence);
     int exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, status));
     if (exit_status == KVG_EXIT_DONE) {
-        exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, load_input(&options, &launch, &input)));
+        return replay_on(&options, &launch);
     }
-    if (exit_status == KVG_EXIT_DONE) {
-        exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, compare_input(&options, &launch, &input)));
-    }
-    if (exit_status == KVG_EXIT_DONE) {
-        exit_status = kvg_command_exit_status(kvg_replay_agree(&launch, choose_memory(&options, &launch, &input)));
-    }
-    if (exit_status == KVG_EXIT_DONE) {
-        exit_status = serve_on_grid(&options, &launch, &input);
-    }
-    free_input(&input);
     kvg_replay_launch_stop(&launch);
     return exit_status;
 }

@@ -1,30 +1,97 @@
 /* Replay's scripted faults. */
 #include "launch/command/replay_fault.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "launch/command/replay_schedule.h"
 #include "launch/command/replay_sight.h"
 #include "runtime/base/error.h"
 #include "runtime/base/mix.h"
 
+typedef struct FaultWord {
+    const char     *name, *before, *after; /* of its number */
+    ReplayFaultKind kind;
+} FaultWord;
+
+static const FaultWord fault_words[] = {
+    { "flip", "step", "", REPLAY_FAULT_FLIP }, { "refuse", "step", "", REPLAY_FAULT_REFUSE }, { "oom", "grow", "", REPLAY_FAULT_OOM },
+    { "kill", "", "s", REPLAY_FAULT_KILL },    { "exit", "", "s", REPLAY_FAULT_EXIT },        { "stall", "", "s", REPLAY_FAULT_STALL },
+};
+
+int kvg_replay_fault_is_timed(const ReplayFault *fault)
+{
+    return fault->kind == REPLAY_FAULT_KILL || fault->kind == REPLAY_FAULT_EXIT || fault->kind == REPLAY_FAULT_STALL;
+}
+
+/* Seconds with at most three decimals, as milliseconds; where they end, or NULL. */
+static const char *parse_seconds(const char *text, uint64_t *ms)
+{
+    char whole[10], decimals[4] = "";
+    int  end = 0, more = 0;
+    if (sscanf(text, "%9[0-9]%n", whole, &end) != 1) {
+        return NULL;
+    }
+    if (text[end] == '.' && sscanf(text + end + 1, "%3[0-9]%n", decimals, &more) != 1) {
+        return NULL;
+    }
+    *ms = strtoull(whole, NULL, 10) * 1000;
+    for (int i = 0, weight = 100; decimals[i] != '\0'; i++, weight /= 10) {
+        *ms += (uint64_t)(decimals[i] - '0') * (uint64_t)weight;
+    }
+    return text + end + (more > 0 ? 1 + more : 0);
+}
+
+static const char *parse_count(const char *text, uint64_t *count)
+{
+    char digits[19]; /* a set of digits, since %u would take a sign */
+    int  end = 0;
+    if (sscanf(text, "%18[0-9]%n", digits, &end) != 1) {
+        return NULL;
+    }
+    *count = strtoull(digits, NULL, 10);
+    return *count >= 1 ? text + end : NULL;
+}
+
 KvgStatus kvg_replay_fault_parse(const char *text, ReplayFault *fault)
 {
-    char     word[8], rank_digits[10], step_digits[19]; /* sets of digits, since %u would take a sign */
-    int      end = 0;
-    if (sscanf(text, "%7[a-z]:%9[0-9]@step%18[0-9]%n", word, rank_digits, step_digits, &end) == 3 && text[end] == '\0') {
-        uint32_t rank = (uint32_t)strtoul(rank_digits, NULL, 10);
-        uint64_t step = strtoull(step_digits, NULL, 10);
-        ReplayFaultKind kind = strcmp(word, "flip") == 0 ? REPLAY_FAULT_FLIP
-                             : strcmp(word, "refuse") == 0 ? REPLAY_FAULT_REFUSE : REPLAY_FAULT_NONE;
-        if (kind != REPLAY_FAULT_NONE && step >= 1) {
-            *fault = (ReplayFault){ kind, rank, step };
-            return KVG_OK;
+    char name[8], rank_digits[10];
+    int  end = 0;
+    if (sscanf(text, "%7[a-z]:%9[0-9]@%n", name, rank_digits, &end) == 2 && end > 0) {
+        for (size_t i = 0; i < sizeof fault_words / sizeof *fault_words; i++) {
+            const FaultWord *word = &fault_words[i];
+            const size_t     before = strlen(word->before);
+            ReplayFault      read = { word->kind, (uint32_t)strtoul(rank_digits, NULL, 10), 0 };
+            if (strcmp(name, word->name) != 0 || strncmp(text + end, word->before, before) != 0) {
+                continue;
+            }
+            const char *rest = kvg_replay_fault_is_timed(&read) ? parse_seconds(text + end, &read.step) : parse_count(text + end + before, &read.step);
+            if (rest != NULL && strcmp(rest, word->after) == 0) {
+                *fault = read;
+                return KVG_OK;
+            }
         }
     }
-    return kvg_fail(KVG_EINVAL, "--fault \"%s\" is not understood: give flip:RANK@stepN or refuse:RANK@stepN, steps count from 1", text);
+    return kvg_fail(KVG_EINVAL, "--fault \"%s\" is not understood: give flip:RANK@stepN, refuse:RANK@stepN, oom:RANK@growN (counted from 1), kill:RANK@Ts, "
+                                "exit:RANK@Ts or stall:RANK@Ts (seconds, as 2.5s)", text);
+}
+
+void kvg_replay_fault_strike(const ReplayFault *fault, uint64_t stall_ms)
+{
+    struct timespec rest = { (time_t)(stall_ms / 1000), (long)(stall_ms % 1000) * 1000000 };
+    KVG_ASSERT(kvg_replay_fault_is_timed(fault));
+    if (fault->kind == REPLAY_FAULT_KILL) {
+        raise(SIGKILL);
+    }
+    if (fault->kind == REPLAY_FAULT_EXIT) {
+        _exit(REPLAY_EXIT_OF_FAULT);
+    }
+    while (nanosleep(&rest, &rest) != 0) {
+    }
 }
 
 typedef struct Victim {

@@ -53,12 +53,15 @@ static KvgStatus note_bytes(ReplayShared *shared)
     return KVG_OK;
 }
 
-static KvgStatus note_latency(ReplayLatencies *latencies, uint64_t ns)
+/* For want of memory the rest goes uncounted: that is no reason for this rank to leave the others. */
+static void note_latency(ReplayLatencies *latencies, uint64_t ns)
 {
     if (latencies->count == latencies->capacity) {
         size_t capacity = latencies->capacity != 0 ? 2 * latencies->capacity : 1024;
         void  *memory = NULL;
-        KVG_TRY(kvg_calloc(capacity, sizeof *latencies->ns, "the votes' latencies", &memory));
+        if (kvg_calloc(capacity, sizeof *latencies->ns, "the votes' latencies", &memory) != KVG_OK) {
+            return;
+        }
         if (latencies->count != 0) {
             memcpy(memory, latencies->ns, latencies->count * sizeof *latencies->ns);
         }
@@ -67,7 +70,6 @@ static KvgStatus note_latency(ReplayLatencies *latencies, uint64_t ns)
         latencies->capacity = capacity;
     }
     latencies->ns[latencies->count++] = ns;
-    return KVG_OK;
 }
 
 static KvgStatus slot_of(const KvgSequence *sequence, uint32_t *slot)
@@ -112,6 +114,9 @@ KvgStatus kvg_replay_lane_turn_out(ReplayShared *shared, ReplayLane *lane, uint3
         shared->fault_done = 0; /* the flipped row goes with it */
     }
     shared->rows -= at->committed;
+    if (shared->trail.kept) {
+        kvg_replay_trail_set(&shared->trail, at->request, (ReplayTrailPoint){ 0 });
+    }
     shared->turned_out++;
     return leave(shared, lane, seat, REPLAY_WAITING);
 }
@@ -231,19 +236,50 @@ static KvgStatus post(ReplayShared *shared, ReplayLane *lane, KvgStatus refuse)
     return kvg_step_post(lane->step, &commit);
 }
 
+/* The scripted want of memory: at the first step of which a growth is the one that it waits for. */
+static int oom_may_be_due(const ReplayShared *shared, uint64_t *grows)
+{
+    KvgStats stats = { .size = sizeof stats };
+    *grows = 0;
+    if (!fault_is_here(shared, REPLAY_FAULT_OOM) || kvg_stats(shared->placement, &stats) != KVG_OK) {
+        return 0;
+    }
+    *grows = stats.grows;
+    return stats.grows + 1 >= shared->fault.step;
+}
+
+/* Begins the step; *no is set where this rank's script denies it memory and the library did not need any. */
+static KvgStatus begin(ReplayShared *shared, ReplayLane *lane, KvgStatus *no)
+{
+    uint64_t before, after;
+    *no = KVG_OK;
+    if (!oom_may_be_due(shared, &before)) {
+        return kvg_step_begin(lane->batch, lane->asked, &lane->step);
+    }
+    kvg_fault_arm(0);
+    KvgStatus status = kvg_step_begin(lane->batch, lane->asked, &lane->step);
+    shared->fault_done = kvg_fault_disarm();
+    if (status == KVG_OK && !shared->fault_done && oom_may_be_due(shared, &after) && after > before) {
+        *no = kvg_fail(KVG_ENOMEM, "no memory for growth %" PRIu64 " (--fault)", shared->fault.step);
+        shared->fault_done = 1;
+    }
+    return status;
+}
+
 KvgStatus kvg_replay_lane_begin(ReplayShared *shared, ReplayLane *lane, int *moved)
 {
-    uint64_t granted = 0;
+    uint64_t  granted = 0;
+    KvgStatus denied;
     KVG_ASSERT(lane->step == NULL);
     if (plan_turns(shared, lane) == 0) {
         return KVG_OK;
     }
-    KVG_TRY(kvg_step_begin(lane->batch, lane->asked, &lane->step));
+    KVG_TRY(begin(shared, lane, &denied));
     /* From here on a failure is this rank's "no": every begun step posts. */
     KvgStatus refused = take_refusals(lane, &granted);
     KvgStatus no = refused == KVG_OK && granted > 0 ? kvg_replay_write_layers(shared, lane) : refused;
     *moved |= granted > 0;
-    KVG_TRY(post(shared, lane, no));
+    KVG_TRY(post(shared, lane, no != KVG_OK ? no : denied));
     if (refused != KVG_OK) {
         return refused; /* on every rank alike, with its own sentence: no need to hear the vote */
     }
@@ -251,14 +287,22 @@ KvgStatus kvg_replay_lane_begin(ReplayShared *shared, ReplayLane *lane, int *mov
 }
 
 /* A refusal that --fault asked for is redone; every other outcome but publish ends the run. */
-static KvgStatus judge(const ReplayShared *shared, const KvgOutcome *outcome)
+static int is_scripted(const ReplayFault *fault, const KvgOutcome *outcome)
 {
-    if (outcome->kind == KVG_OUTCOME_PUBLISHED) {
+    if (outcome->kind != KVG_OUTCOME_REFUSED || outcome->rank != (int)fault->rank) {
+        return 0;
+    }
+    return (fault->kind == REPLAY_FAULT_REFUSE && outcome->step == fault->step) ||
+           (fault->kind == REPLAY_FAULT_OOM && outcome->reason == KVG_ENOMEM);
+}
+
+static KvgStatus judge(ReplayShared *shared, const KvgOutcome *outcome)
+{
+    if (outcome->kind == KVG_OUTCOME_PUBLISHED || is_scripted(&shared->fault, outcome)) {
         return KVG_OK;
     }
-    int scripted = outcome->kind == KVG_OUTCOME_REFUSED && shared->fault.kind == REPLAY_FAULT_REFUSE &&
-                   outcome->rank == (int)shared->fault.rank && outcome->step == shared->fault.step;
-    return scripted ? KVG_OK : outcome->status;
+    shared->refused = outcome->kind == KVG_OUTCOME_REFUSED && outcome->rank == shared->rank;
+    return outcome->status;
 }
 
 static void flip_if_due(ReplayShared *shared, const ReplayLane *lane, uint64_t step)
@@ -295,6 +339,23 @@ static KvgStatus advance(ReplayShared *shared, ReplayLane *lane, const KvgOutcom
     return KVG_OK;
 }
 
+/* The trail's point of this commit. */
+static KvgStatus note_commit(ReplayShared *shared, const ReplayLane *lane)
+{
+    if (!shared->trail.kept) {
+        return KVG_OK;
+    }
+    for (uint32_t seat = 0; seat < lane->count; seat++) {
+        const ReplaySeat *at = &lane->seats[seat];
+        ReplayTrailPoint  term;
+        if (at->sequence != NULL && at->turn.rows + at->turn.replay > 0) {
+            KVG_TRY(kvg_replay_trail_term(&shared->trail, at->request, kvg_replay_total(&shared->requests[at->request]), at->sequence, &term));
+            kvg_replay_trail_set(&shared->trail, at->request, term);
+        }
+    }
+    return kvg_replay_trail_mark(&shared->trail);
+}
+
 KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane)
 {
     KvgOutcome outcome = { .size = sizeof outcome };
@@ -305,7 +366,7 @@ KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane)
     if (status == KVG_EINDOUBT || status == KVG_EPEER) {
         return status;
     }
-    KVG_TRY(note_latency(&shared->latencies, (lane->decided_ns != 0 ? lane->decided_ns : kvg_clock_ns()) - lane->posted_ns));
+    note_latency(&shared->latencies, (lane->decided_ns != 0 ? lane->decided_ns : kvg_clock_ns()) - lane->posted_ns);
     lane->step = NULL;
     lane->posted_ns = lane->decided_ns = 0;
     KVG_TRY(judge(shared, &outcome));
@@ -313,6 +374,7 @@ KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane)
         return KVG_OK;
     }
     KVG_TRY(advance(shared, lane, &outcome));
+    KVG_TRY(note_commit(shared, lane));
     KVG_TRY(note_bytes(shared));
     flip_if_due(shared, lane, outcome.step);
     for (uint32_t seat = 0; seat < lane->count; seat++) {

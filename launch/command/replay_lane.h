@@ -13,6 +13,7 @@
 #include "launch/command/replay_digest.h"
 #include "launch/command/replay_options.h"
 #include "launch/command/replay_schedule.h"
+#include "launch/command/replay_trail.h"
 #include "launch/command/replay_verify.h"
 
 /* Bytes of sequence state on one rank. */
@@ -46,6 +47,7 @@ typedef struct ReplayLane {
 /* What all lanes share. */
 typedef struct ReplayShared {
     const ReplayOptions *options;
+    KvgGrid             *grid;
     KvgPlacement        *placement;
     ReplayDevice        *device;
     ReplayLane          *lanes;    /* [lane_count] */
@@ -54,6 +56,7 @@ typedef struct ReplayShared {
     uint32_t             concurrency; /* requests open at once: the placement's slots */
     ReplayPace           pace;
     uint32_t             prompt_rows; /* most prompt rows of a step, all requests together */
+    int                  refused;  /* 1: the step that ended the run was refused by this rank */
     int                  rank, passes_accepted; /* the last stage passes accepted counts */
     ReplayMaker          maker;
     ReplayPlanes         planes;
@@ -71,6 +74,8 @@ typedef struct ReplayShared {
     uint64_t             turned_out; /* preemptions */
     uint64_t             replayed;   /* rows written again because recurrent state or an index ring stood before them */
     int                  hold;       /* 1: no admission until a request closes */
+    ReplayTrail          trail;
+    uint64_t             signed_ns;  /* when this rank last gave a sign of life while it wrote */
     ReplayBytes          peak;
     ReplayDriver         driver;     /* when most was taken */
     ReplayLatencies      latencies;

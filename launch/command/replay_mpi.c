@@ -17,9 +17,11 @@
 /* One rank's report; fixed size, for the all-gather. */
 typedef struct ReplayReport {
     int32_t status;
-    char    sentence[508];
+    int32_t knows; /* 1: its sentence says why, the others' that it was so */
+    char    host[64];
+    char    sentence[504];
 } ReplayReport;
-_Static_assert(sizeof(ReplayReport) == 512, "reports cross the wire: no padding");
+_Static_assert(sizeof(ReplayReport) == 576, "reports cross the wire: no padding");
 
 static int env_set(const char *name)
 {
@@ -31,6 +33,12 @@ static int env_set(const char *name)
 static int under_launcher(void)
 {
     return env_set("OMPI_COMM_WORLD_SIZE") || env_set("PMIX_RANK") || env_set("MPI_LOCALRANKID");
+}
+
+KvgStatus kvg_replay_check_forking(void)
+{
+    return under_launcher() ? kvg_fail(KVG_EINVAL, "--ranks forks the ranks itself, and mpirun or srun has started this process as one of several: leave one of the two out")
+                            : KVG_OK;
 }
 
 KvgStatus kvg_replay_check_slurm(const char *tasks, int inside_mpirun, int ranks)
@@ -216,6 +224,11 @@ void kvg_replay_launch_abort(const ReplayLaunch *launch, int code)
 {
     char sentence[512];
     snprintf(sentence, sizeof sentence, "%s", kvg_last_error());
+    if (launch->leave != NULL) {
+        launch->leave(launch, sentence);
+        fflush(NULL);
+        _Exit(code);
+    }
     wait_for_lower(launch);
     fprintf(stderr, "kvgrid replay: rank %d: %s\n", launch->bootstrap.rank, sentence);
     fflush(NULL);
@@ -243,16 +256,46 @@ static int lowest_failure(const ReplayReport *all, int ranks, int *alone)
     return lowest;
 }
 
+/* The lowest failing rank that knows why, -1: none says so. */
+static int lowest_knowing(const ReplayReport *all, int ranks)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        if (all[rank].status != KVG_OK && all[rank].knows) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+static void say_failure(const ReplayReport *all, int ranks, int lowest, int alone)
+{
+    const int knowing = lowest_knowing(all, ranks);
+    fflush(stdout);
+    if (knowing >= 0) {
+        fprintf(stderr, "kvgrid replay: rank %d (host %s): %s\n", knowing, all[knowing].host, all[knowing].sentence);
+    } else if (alone && lowest > 0) { /* rank 0 needs no name: it speaks */
+        fprintf(stderr, "kvgrid replay: rank %d: %s\n", lowest, all[lowest].sentence);
+    } else {
+        fprintf(stderr, "kvgrid replay: %s\n", all[lowest].sentence);
+    }
+}
+
 KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine)
 {
+    return kvg_replay_agree_why(launch, mine, 0);
+}
+
+KvgStatus kvg_replay_agree_why(const ReplayLaunch *launch, KvgStatus mine, int knows)
+{
     const int    ranks = launch->bootstrap.ranks;
-    ReplayReport report = { .status = mine };
+    ReplayReport report = { .status = mine, .knows = knows };
     void        *memory = NULL;
     if (mine == KVG_EINDOUBT || mine == KVG_EPEER) { /* not all of the others can be asked */
         kvg_replay_launch_abort(launch, 1);
     }
     if (mine != KVG_OK) {
         snprintf(report.sentence, sizeof report.sentence, "%s", kvg_last_error());
+        (void)!gethostname(report.host, sizeof report.host - 1); /* "" then */
     }
     if (kvg_calloc((size_t)ranks, sizeof report, "the ranks' reports", &memory) != KVG_OK) {
         kvg_replay_launch_abort(launch, 1);
@@ -267,13 +310,8 @@ KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine)
     }
     int alone = 0, lowest = lowest_failure(all, ranks, &alone);
     status = lowest < 0 ? KVG_OK : (KvgStatus)all[lowest].status;
-    if (lowest >= 0 && speaks(launch)) { /* rank 0 needs no name: it speaks */
-        fflush(stdout);
-        if (alone && lowest > 0) {
-            fprintf(stderr, "kvgrid replay: rank %d: %s\n", lowest, all[lowest].sentence);
-        } else {
-            fprintf(stderr, "kvgrid replay: %s\n", all[lowest].sentence);
-        }
+    if (lowest >= 0 && speaks(launch)) {
+        say_failure(all, ranks, lowest, alone);
     }
     kvg_free(memory);
     return status;

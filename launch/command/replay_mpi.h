@@ -7,16 +7,23 @@
 
 #include <kvgrid/kvgrid.h>
 
+struct ReplayFork;
+
 typedef struct ReplayLaunch {
     KvgBootstrap bootstrap;
     int          with_mpi;
     int          local_ranks; /* ranks on this machine */
     uint32_t     timeout_ms;  /* of every wait for the other ranks */
     uint8_t     *lost;        /* [ranks] 1: the grid found it gone */
+    struct ReplayFork *fork;  /* NULL: not forked by --ranks */
+    /* Set where another speaks for this rank: takes the last error instead of kvg_replay_launch_abort's own words. */
+    void       (*leave)(const struct ReplayLaunch *launch, const char *sentence);
 } ReplayLaunch;
 
 /* Makes this process a rank. Then, on all ranks alike, checks SLURM_NTASKS against the ranks there are. */
 KvgStatus kvg_replay_launch_start(ReplayLaunch *launch);
+/* EINVAL where a launcher has started this process already: --ranks would fork a grid in each of its ranks. */
+KvgStatus kvg_replay_check_forking(void);
 /* The transport for kvg_grid_create; NULL ops where one rank needs none. Collective. */
 KvgStatus kvg_replay_launch_comm(const ReplayLaunch *launch, KvComm *comm);
 /* From here on nothing is left but to free what MPI knows of, for which MPI waits without bound: an alarm ends a wait longer than
@@ -35,6 +42,9 @@ _Noreturn void kvg_replay_launch_abort(const ReplayLaunch *launch, int code);
  * well; else the lowest failing rank's status, after rank 0 has printed that rank's sentence, once. Does not return where the others
  * cannot be asked: KVG_EINDOUBT, KVG_EPEER, or no answer within the timeout. */
 KvgStatus kvg_replay_agree(const ReplayLaunch *launch, KvgStatus mine);
+
+/* The same; `knows` 1: this rank is the one that says why all fail, such as the one that refused a step. */
+KvgStatus kvg_replay_agree_why(const ReplayLaunch *launch, KvgStatus mine, int knows);
 
 /* Collective: EINVAL, the same on every rank, naming the first of `count` values that differs between rank 0 and another rank. What
  * the grid's own handshake does not see: options that make ranks walk or write differently. */

@@ -10,11 +10,11 @@
 
 /* Counts as the parser reads them, before they are narrowed. */
 typedef struct ReplayCounts {
-    uint64_t    tp, pp, concurrency, chunk, spec, columns;
+    uint64_t    tp, pp, ranks, concurrency, chunk, spec, columns;
     const char *layout, *fault, *device, *vote;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 23, RANKS_MAX = 65535, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 25, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -23,6 +23,8 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--trace", OPTION_TEXT, &options->trace, "FILE", "CSV with ContextTokens and GeneratedTokens", 0, 0, 0 },
         { "--tp", OPTION_COUNT, &counts->tp, "N", "tensor-parallel ranks of a stage (1)", 1, RANKS_MAX, 0 },
         { "--pp", OPTION_COUNT, &counts->pp, "N", "pipeline stages (1)", 1, RANKS_MAX, 0 },
+        { "--ranks", OPTION_COUNT, &counts->ranks, "N", "fork the N = TP x PP ranks on this machine, without mpirun; after a fault the survivors report", 1,
+          FORKED_RANKS_MAX, 0 },
         { "--requests", OPTION_COUNT, &options->requests, "N", "the first N of the trace (all)", 1, 0, 0 },
         { "--max-tokens", OPTION_COUNT, &options->max_tokens, "N", "cut each request to N tokens", 0, 0, 0 },
         { "--concurrency", OPTION_COUNT, &counts->concurrency, "N", "requests open at once (16)", 1, CONCURRENCY_MAX, 0 },
@@ -42,7 +44,8 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--memory", OPTION_BYTES, &options->memory, "BYTES", "for sequence state on each rank; little only delays, less than one request needs is refused", 0, 0, 0 },
         { "--verify", OPTION_FLAG, &options->verify, NULL, "compare sampled rows with a fresh encode", 0, 0, 0 },
         { "--json", OPTION_FLAG, &options->json, NULL, "the last line is the summary as one object", 0, 0, 0 },
-        { "--fault", OPTION_TEXT, &counts->fault, "SPEC", "flip:R@stepN or refuse:R@stepN", 0, 0, 0 },
+        { "--fault", OPTION_TEXT, &counts->fault, "SPEC", "flip:R@stepN, refuse:R@stepN, oom:R@growN, kill:R@Ts, exit:R@Ts or stall:R@Ts", 0, 0, 0 },
+        { "--trail", OPTION_TEXT, &options->trail, "FILE", "write FILE.RANK at the end: what the rank held after each commit, as two sums", 0, 0, 0 },
         { "--help", OPTION_FLAG, &options->help, NULL, "print this", 0, 0, 0 },
     };
     memcpy(table, rows, sizeof rows);
@@ -91,10 +94,15 @@ static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
 {
     options->tp = (uint32_t)counts->tp;
     options->pp = (uint32_t)counts->pp;
+    options->ranks = (uint32_t)counts->ranks;
     options->concurrency = (uint32_t)counts->concurrency;
     options->chunk = (uint32_t)counts->chunk;
     options->spec = (uint32_t)counts->spec;
     options->columns = counts->columns != 0 ? (uint32_t)counts->columns : options->spec > 1 ? options->spec + 1 : 2;
+    if (options->ranks != 0 && options->ranks != counts->tp * counts->pp) {
+        return kvg_fail(KVG_EINVAL, "--ranks %u forks %u ranks, but --tp %u times --pp %u is a grid of %llu: make them equal", options->ranks,
+                        options->ranks, options->tp, options->pp, (unsigned long long)(counts->tp * counts->pp));
+    }
     KVG_TRY(parse_layout(counts->layout, &options->layout));
     KVG_TRY(parse_device(counts->device, &options->device));
     KVG_TRY(parse_vote(counts->vote, &options->vote));
@@ -153,6 +161,7 @@ void kvg_replay_options_print(FILE *stream)
     Option        table[OPTION_COUNT_OF_REPLAY];
     describe(&options, &counts, table);
     fprintf(stream, "kvgrid replay: serves a request trace from the cache of a model that is spread over TP x PP ranks.\n"
-                    "  mpirun -n 4 kvgrid replay --model FILE --trace FILE --tp 2 --pp 2\n\n");
+                    "  mpirun -n 4 kvgrid replay --model FILE --trace FILE --tp 2 --pp 2\n"
+                    "  kvgrid replay --ranks 4 --model FILE --trace FILE --tp 2 --pp 2\n\n");
     kvg_options_print(stream, table, OPTION_COUNT_OF_REPLAY);
 }

@@ -306,8 +306,11 @@ KvgStatus kvg_replay_result_judge(const ReplayOptions *options, const ReplayRun 
     }
     if (options->fault.kind != REPLAY_FAULT_NONE && !result->ranks[options->fault.rank].fault_done) {
         return kvg_fail(KVG_EINVAL,
-                        "--fault never struck: the run had %" PRIu64 " steps and its fault waits for step %" PRIu64 ": give a lower step",
-                        result->commits + result->rollbacks, options->fault.step);
+                        "--fault never struck: the run had %" PRIu64 " steps, %" PRIu64 " growths and %.1f s, and its fault waits for %s %" PRIu64
+                        ": give a lower number, or more requests",
+                        result->commits + result->rollbacks, result->grows, result->seconds,
+                        kvg_replay_fault_is_timed(&options->fault) ? "millisecond" : options->fault.kind == REPLAY_FAULT_OOM ? "growth" : "step",
+                        options->fault.step);
     }
     return KVG_OK;
 }

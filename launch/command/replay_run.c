@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+#include "launch/command/replay_fork.h"
 #include "launch/command/replay_report.h"
 #include "launch/command/replay_write.h"
 #include "runtime/base/checked.h"
@@ -92,6 +93,7 @@ KvgStatus kvg_replay_run_create(const ReplayOptions *options, const ReplayLaunch
     KvgStatus     status = KVG_OK;
     *run = (ReplayRun){ .launch = launch, .grid = grid };
     shared->options = options;
+    shared->grid = grid;
     shared->placement = placement;
     shared->device = device;
     shared->sight = kvg_replay_sight(placement, device);
@@ -112,6 +114,10 @@ err_free: /* what this rank lacks, all must hear of before the first collective 
     status = kvg_replay_agree(launch, status);
     if (status == KVG_OK) {
         status = kvg_replay_digests_create(launch, count, shared->planes.leaves, &shared->digests);
+        if (status == KVG_OK && (options->trail != NULL || launch->fork != NULL)) {
+            status = kvg_replay_trail_create(count, shared->digests.leaves_max, &shared->trail);
+            shared->trail.kept = options->trail != NULL;
+        }
         if (status == KVG_OK) {
             refuse_too_long(run);
             status = check_longest_fits(run);
@@ -138,6 +144,7 @@ void kvg_replay_run_free(ReplayRun *run)
     kvg_replay_queue_free(&shared->queue);
     kvg_replay_planes_free(&shared->planes);
     kvg_replay_digests_free(&shared->digests);
+    kvg_replay_trail_free(&shared->trail);
     *run = (ReplayRun){ 0 };
 }
 
@@ -174,6 +181,21 @@ static KvgStatus relieve(ReplayRun *run)
     return kvg_replay_lane_turn_out(&run->shared, lane, seat);
 }
 
+/* Faults that strike at a time: between two steps of this rank. */
+static void strike_if_due(ReplayRun *run)
+{
+    ReplayShared *shared = &run->shared;
+    if (!kvg_replay_fault_is_timed(&shared->fault) || (int)shared->fault.rank != shared->rank || shared->fault_done ||
+        kvg_clock_ns() - run->from_ns < shared->fault.step * UINT64_C(1000000)) {
+        return;
+    }
+    shared->fault_done = 1;
+    if (run->launch->fork != NULL) {
+        kvg_replay_fork_struck(run->launch->fork, kvg_clock_ns());
+    }
+    kvg_replay_fault_strike(&shared->fault, 3 * (uint64_t)run->launch->timeout_ms); /* the others notice after one and go on after two */
+}
+
 static KvgStatus serve(ReplayRun *run)
 {
     ReplayShared  *shared = &run->shared;
@@ -182,6 +204,7 @@ static KvgStatus serve(ReplayRun *run)
     while (shared->queue.open > 0) {
         int moved = 0;
         for (uint32_t i = 0; i < run->shared.lane_count; i++) {
+            strike_if_due(run);
             KVG_TRY(kvg_replay_lane_finish(shared, &run->shared.lanes[i]));
             KVG_TRY(kvg_replay_lane_admit(shared, &run->shared.lanes[i], &moved));
             KVG_TRY(kvg_replay_lane_begin(shared, &run->shared.lanes[i], &moved));
@@ -201,8 +224,8 @@ static KvgStatus serve(ReplayRun *run)
 
 KvgStatus kvg_replay_run_serve(ReplayRun *run)
 {
-    uint64_t from = kvg_clock_ns();
+    run->from_ns = kvg_clock_ns();
     KVG_TRY(serve(run));
-    run->seconds = 1e-9 * (double)(kvg_clock_ns() - from);
+    run->seconds = 1e-9 * (double)(kvg_clock_ns() - run->from_ns);
     return KVG_OK;
 }

@@ -12,6 +12,7 @@ typedef struct ReplayRun {
     const char         *formats;    /* in words; the caller's */
     uint32_t            patience;   /* rounds over the lanes without any row before somebody is turned out */
     uint64_t            rows_total; /* of all requests that are not refused */
+    uint64_t            from_ns;    /* when the loop began */
     double              seconds;    /* of the loop */
 } ReplayRun;
 

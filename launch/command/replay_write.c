@@ -44,6 +44,17 @@ static void look_at_votes(ReplayShared *shared)
     }
 }
 
+/* Writing takes long on slow machines, and the others wait: this rank is alive. */
+static void give_sign(ReplayShared *shared)
+{
+    enum { SIGN_NS = 20 * 1000 * 1000 };
+    const uint64_t now = kvg_clock_ns();
+    if (now - shared->signed_ns >= SIGN_NS) {
+        shared->signed_ns = now;
+        (void)kvg_grid_progress(shared->grid); /* what it finds is heard at the vote */
+    }
+}
+
 /* The seat's rows in the step: what is owed, again as it was accepted, then the turn's own. 0 rows: not part of it. */
 static ReplaySpan span_of(const ReplaySeat *at)
 {
@@ -143,6 +154,7 @@ KvgStatus kvg_replay_write_layers(ReplayShared *shared, ReplayLane *lane)
             KVG_TRY(update_recurrent(shared, lane, layer));
         }
         look_at_votes(shared);
+        give_sign(shared);
     }
     return KVG_OK;
 }

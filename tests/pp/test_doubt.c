@@ -393,6 +393,35 @@ START_TEST(test_a_frozen_rank_is_silent_and_after_a_settle_of_all_the_grid_goes_
 }
 END_TEST
 
+START_TEST(test_a_rank_that_wakes_after_a_settle_without_it_learns_that_it_is_out_and_changes_nothing)
+{
+    TestGrid      g;
+    LifeSequences s;
+    KvgStep      *steps[TEST_RANKS_MAX];
+    open_grid(&g, s, KVG_LAYOUT_POOL, 1);
+    for (int r = 0; r < 4; r++) steps[r] = grid_begin(&g, r, s[r], (uint32_t[]){70, 5}, 2, 0);
+    kvg_inproc_freeze(g.hub, 3, 1);
+    for (int r = 0; r < 3; r++) grid_post(&g, r, steps[r], NULL, KVG_OK);
+    for (int r = 0; r < 3; r++) ck_assert_int_eq(wait_bounded(&g, steps[r]), KVG_EINDOUBT);
+    settle_ok(&g, (int[]){0, 1, 2}, 3);
+    kvg_inproc_freeze(g.hub, 3, 0);
+    grid_post(&g, 3, steps[3], NULL, KVG_OK); /* of the old epoch: to the others it is nothing */
+    kvg_inproc_advance_ns(g.hub, SECOND_NS / 10);
+    for (int r = 0; r < 4; r++) kvg_grid_progress(g.grid[r]);
+    ck_assert_int_eq(kvg_grid_state(g.grid[3]), KVG_EPEER);
+    ck_assert_msg(strstr(kvg_last_error(), "rank 3 was left out") != NULL, "%s", kvg_last_error());
+    (void)kvg_step_wait(steps[3], NULL); /* whatever it makes of the records that it has */
+    ck_assert_int_eq(kvg_step_begin(g.batch[3], (uint32_t[]){1, 1}, &steps[3]), KVG_EPEER);
+    survivors_equal(&g, s, (int[]){0, 1, 2}, 3, (uint64_t[]){100, 60});
+    for (int r = 0; r < 3; r++) {
+        ck_assert_int_eq(kvg_step_wait(steps[r], NULL), KVG_EREFUSED);
+        ck_assert_msg(strstr(kvg_last_error(), "left out") == NULL, "%s", kvg_last_error());
+        ck_assert_uint_eq(kvg_grid_epoch(g.grid[r]), 2);
+    }
+    grid_close(&g);
+}
+END_TEST
+
 START_TEST(test_a_ring_that_moved_on_some_ranks_alone_stands_level_after_a_settle)
 {
     TestGrid      g;
@@ -712,6 +741,7 @@ LIFE_MAIN("doubt", test_records_late_twice_and_out_of_order_change_nothing, test
           test_nobody_publishes_what_another_rolled_back, test_what_a_rank_said_in_a_settle_that_failed_stays_true,
           test_a_second_attempt_with_fewer_survivors, test_an_attempt_that_only_one_finished_is_caught_up_with,
           test_a_frozen_rank_is_silent_and_after_a_settle_of_all_the_grid_goes_on,
+          test_a_rank_that_wakes_after_a_settle_without_it_learns_that_it_is_out_and_changes_nothing,
           test_a_ring_that_moved_on_some_ranks_alone_stands_level_after_a_settle, test_a_record_lost_between_living_ranks_ends_too,
           test_records_of_an_older_epoch_are_dropped, test_taint_reaches_those_who_were_in_doubt,
           test_nothing_is_posted_in_doubt_and_unposted_steps_settle_back, test_posted_calls_that_only_some_made_are_found_by_settling,
