@@ -131,7 +131,7 @@ KvgStatus kvg_replay_vote_open(const ReplayOptions *options, const ReplayLaunch 
 {
     KvComm base = { 0 };
 
-    *vote = (ReplayVote){ .kind = kinds[options->vote] };
+    *vote = (ReplayVote){ .kind = kinds[options->vote], .ranks = launch->bootstrap.ranks };
     if (!by_devices(options)) {
         vote->kind = kinds[REPLAY_VOTE_HOST];
         return kvg_replay_launch_comm(launch, &vote->comm);
@@ -162,7 +162,7 @@ void kvg_replay_vote_words(const ReplayVote *vote, char *words, size_t bytes)
     char why[256];
 
     if (vote->liveness.ops == NULL) { /* the host's */
-        snprintf(words, bytes, vote->comm.ops != NULL ? "host, records by %s" : "host, one rank alone", vote->comm.ops != NULL ? vote->comm.ops->name : "");
+        snprintf(words, bytes, vote->ranks > 1 ? "host, records by %s" : "host, one rank alone", vote->comm.ops != NULL ? vote->comm.ops->name : "mesh");
     } else if (on_devices(vote, why, sizeof why)) {
         const int gathers = strcmp(vote->kind, kinds[REPLAY_VOTE_NCCL]) == 0;
         snprintf(words, bytes, "%s, records %s", vote->kind, gathers ? "by all-gathers on the GPUs" : "over a board in the GPUs' memory");

@@ -17,6 +17,7 @@ typedef struct ReplayVote {
     KvComm     comm;     /* for the grid, which takes it over; ops NULL: the grid makes its own */
     KvLiveness liveness; /* likewise */
     const char *kind;    /* "host", "nccl", "device" */
+    int         ranks;
 } ReplayVote;
 
 /* Whether this rank can have what was asked for, alone. ENOTSUP: no NCCL compiled in or loaded, another NCCL than compiled against, no GPU. */

@@ -94,6 +94,7 @@ START_TEST(test_bad_use_is_refused_and_changes_nothing)
         "--model m --trace t --spec 1025", "--model m --trace t --columns 1", "--model m --trace t --columns 0", "--model m --trace t --columns 4097", "--model m --trace t --layout ring", "--model m --trace t --ring yes",
         "--model m --trace t --memory 0", "--model m --trace t --memory lots", "--model m --trace t --format-k q9",
         "--model m --trace t --wat",
+        "--model m --trace t --ranks 2", "--model m --trace t --ranks 0", "--model m --trace t --ranks 4 --tp 2", "--model m --trace t --ranks 65 --tp 65",
         "--model m --trace t stray", "--model m --trace t --fault flip:1@step1", "--model m --trace t --fault flip:0@step0",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -112,7 +113,20 @@ START_TEST(test_fault_words_are_read_and_near_misses_are_not)
     ck_assert(fault.kind == REPLAY_FAULT_FLIP && fault.rank == 3 && fault.step == 12);
     ck_assert_int_eq(kvg_replay_fault_parse("refuse:0@step1", &fault), KVG_OK);
     ck_assert(fault.kind == REPLAY_FAULT_REFUSE && fault.rank == 0 && fault.step == 1);
-    static const char *const wrong[] = { "", "flip", "flip:", "flip:1", "flip:1@step", "flip:1@step0", "flip:-1@step1", "flip:1@step-1",
+    ck_assert_int_eq(kvg_replay_fault_parse("oom:1@grow3", &fault), KVG_OK);
+    ck_assert(fault.kind == REPLAY_FAULT_OOM && fault.rank == 1 && fault.step == 3);
+    static const struct { const char *text; ReplayFaultKind kind; uint64_t ms; } timed[] = {
+        { "kill:2@5s", REPLAY_FAULT_KILL, 5000 }, { "stall:2@4s", REPLAY_FAULT_STALL, 4000 }, { "exit:2@0s", REPLAY_FAULT_EXIT, 0 },
+        { "kill:2@0.5s", REPLAY_FAULT_KILL, 500 }, { "kill:2@1.25s", REPLAY_FAULT_KILL, 1250 }, { "kill:2@0.001s", REPLAY_FAULT_KILL, 1 },
+    };
+    for (size_t i = 0; i < sizeof timed / sizeof *timed; i++) {
+        ck_assert_int_eq(kvg_replay_fault_parse(timed[i].text, &fault), KVG_OK);
+        ck_assert(fault.kind == timed[i].kind && fault.rank == 2 && fault.step == timed[i].ms && kvg_replay_fault_is_timed(&fault));
+    }
+    ck_assert_int_eq(kvg_replay_fault_parse("refuse:0@step1", &fault), KVG_OK);
+    ck_assert(!kvg_replay_fault_is_timed(&fault));
+    static const char *const wrong[] = { "kill:1@step3", "kill:1@5", "kill:1@.5s", "kill:1@5.s", "kill:1@0.0001s", "kill:1@-1s", "kill:1@5ss", "oom:1@step3",
+                                         "oom:1@grow0", "oom:1@3s", "flip:1@3s", "stall:1@", "exit:@1s", "leave:1@1s", "", "flip", "flip:", "flip:1", "flip:1@step", "flip:1@step0", "flip:-1@step1", "flip:1@step-1",
                                          "flip:1@step1x", "flop:1@step1", "flip:1@stop1", " flip:1@step1", "refuse:1 @step1",
                                          "flip: 1@step1" };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
