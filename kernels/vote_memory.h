@@ -113,25 +113,5 @@ __device__ __forceinline__ uint32_t settled(uint32_t value)
     return value;
 }
 
-/* ---- barriers that warps come to from different places: of all threads of a block */
-
-/* True where any says so. */
-__device__ __forceinline__ bool meet_asking(uint32_t threads, bool mine)
-{
-    uint32_t any;
-    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 1, %2, p; selp.u32 %0, 1, 0, q; }"
-                 : "=r"(any) : "r"((uint32_t)mine), "r"(threads) : "memory");
-    return any != 0;
-}
-
-/* True where all do. */
-__device__ __forceinline__ bool meet_agreeing(uint32_t threads, bool mine)
-{
-    uint32_t all;
-    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.and.pred q, 2, %2, p; selp.u32 %0, 1, 0, q; }"
-                 : "=r"(all) : "r"((uint32_t)mine), "r"(threads) : "memory");
-    return all != 0;
-}
-
 } // namespace
 #endif

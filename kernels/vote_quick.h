@@ -119,6 +119,17 @@ __device__ __noinline__ uint64_t sum_once(uint64_t value)
     return warp_sum(value);
 }
 
+/* Barriers that kinds of warps come to from different places, through one. */
+__device__ __noinline__ bool meet_asking(bool mine) /* true where any says so */
+{
+    return __syncthreads_or(mine) != 0;
+}
+
+__device__ __noinline__ bool meet_agreeing(bool mine) /* true where all do */
+{
+    return __syncthreads_and(mine) != 0;
+}
+
 __device__ __forceinline__ uint64_t mix_joined(uint64_t place, uint64_t mark, uint64_t value) /* kvg_mix_joined */
 {
     return mix_once(place ^ mix_once(mark + value));
@@ -191,7 +202,7 @@ template <class Marks> __device__ __forceinline__ bool entry_warp(const Quick &q
     reinterpret_cast<uint16_t *>(front.image + IMAGE_COUNTS)[e] = (uint16_t)stored;
     if (e % 32 == 0) front.accepted[e / 32] = sum;
     marks.at(1);
-    meet_asking(q.threads, count_bad(seat.span.staged, seat.accepted));
+    meet_asking(count_bad(seat.span.staged, seat.accepted));
     marks.at(2);
     go = front.head.go;
     if (go != GO_QUICK) return false;
@@ -207,7 +218,7 @@ template <class Marks> __device__ __forceinline__ bool entry_warp(const Quick &q
     const uint64_t next = mix_joined(term.place, term.mark, staged), targets = sum_once(has ? next : 0);
 
     marks.at(3);
-    if (!meet_agreeing(q.threads, true)) return false;
+    if (!meet_agreeing(true)) return false;
     marks.at(6);
     store_four_if(has, at_len, len);
     store_four_if(has, at_staged, staged);
@@ -273,7 +284,7 @@ __device__ __forceinline__ bool state_warp(const Quick &q, uint32_t e, Front &fr
     Moved               moved = {};
 
     if (q.by_slot != 0) {
-        meet_asking(q.threads, false);
+        meet_asking(false);
         go = front.head.go;
         if (go != GO_QUICK) return false;
         if (front.head.is_last != 0) next_rows = 0;
@@ -281,12 +292,12 @@ __device__ __forceinline__ bool state_warp(const Quick &q, uint32_t e, Front &fr
     if (has) moved = move_state(arrays, seat, e, taken, next_rows);
     const uint64_t layout = sum_once(moved.layout);
     if (q.by_slot == 0) {
-        meet_asking(q.threads, false);
+        meet_asking(false);
         go = front.head.go;
         if (go != GO_QUICK) return false;
     }
-    if (moved.column.behind) front.head.owed = 1;
-    if (!meet_agreeing(q.threads, true)) return false;
+    if (moved.column.behind) atomicOr(&front.head.owed, 1u);
+    if (!meet_agreeing(true)) return false;
     if (e % 32 == 0) q.at.sums[e / 32].layout = layout;
     if (has && q.by_slot != 0) store_state(arrays, seat, moved, seat.span.len + taken);
     return true;
@@ -383,7 +394,7 @@ __device__ __forceinline__ uint64_t handed_sum(const Front &front, uint32_t warp
 /* The counts' digest into unit 2; a count that cannot be, into unit 1, and then there is no digest. */
 __device__ __forceinline__ bool send_late(const Quick &q, const Front &front, uint32_t go, Post &post)
 {
-    const bool     bad = meet_asking(q.threads, false);
+    const bool     bad = meet_asking(false);
     const uint64_t accepted = kvg_digest_seal(handed_sum(front, q.entry_warps));
 
     if (post.unit == 2) post.own.word[0] = bad ? 0 : (uint32_t)accepted, post.own.word[1] = bad ? 0 : (uint32_t)(accepted >> 32);
@@ -400,7 +411,7 @@ __device__ __forceinline__ bool send_unit(const Quick &q, Front &front, uint32_t
     for (uint32_t w = 0; w < KVG_VOTE_UNIT_WORDS; w++) {
         if (post.sends && post.p == 0 && k + w >= end) front.image[k + w] = 0; /* there are no counts past it */
     }
-    const bool bad = meet_asking(q.threads, false);
+    const bool bad = meet_asking(false);
     go = front.head.go;
     post.own = Unit{{front.image[k], front.image[k + 1], front.image[k + 2]}, front.head.tag};
     post.slot = front.head.slot;
@@ -468,7 +479,7 @@ __device__ __forceinline__ bool head_warp(const Quick &q, Front &front, uint32_t
 
     go = go_of(words);
     if (threadIdx.x % 32 == 0) put_head(q, words, go, front);
-    meet_asking(q.threads, false);
+    meet_asking(false);
     if (go != GO_QUICK) return false;
 
     const uint64_t next = words.step + words.advance, word = kvg_vote_word_of(words.step, KVG_VOTE_PUBLISH + 1u, 0, 0, 0, 0);
@@ -477,7 +488,7 @@ __device__ __forceinline__ bool head_warp(const Quick &q, Front &front, uint32_t
     const uint32_t columns = settled(q.arrays.columns);
     uint32_t       stop = settled(kvg_vote_stop_after(words.step, words.last, 0));
 
-    if (!meet_agreeing(q.threads, true)) return false;
+    if (!meet_agreeing(true)) return false;
     if (threadIdx.x % 32 != 0) return true;
     store_host(outcome, word);
     if (columns != 0) stop = kvg_vote_stop_after(words.step, words.last, front.head.owed != 0);
@@ -552,7 +563,7 @@ __device__ __forceinline__ void unit_or_late_warp(const Quick &q, bool late, Fro
     marks.at(4);
     if (go == GO_QUICK) {
         const bool agrees = hear(q, post, heard, marks);
-        const bool all = meet_agreeing(q.threads, agrees && !bad);
+        const bool all = meet_agreeing(agrees && !bad);
         marks.at(6);
         if (all) return;
     }

@@ -47,7 +47,7 @@ struct Block {
     std::function<void()> body;
     std::vector<Fiber>    fibers;
     std::vector<Meeting>  warps;
-    Meeting               whole, part, agreeing;
+    Meeting               whole;
 };
 
 static Fiber     *fiber_now;
@@ -89,8 +89,6 @@ static int __all_sync(uint32_t, int mine) { return meet_saying(warp_now(), mine 
 static int __any_sync(uint32_t, int mine) { return meet_saying(warp_now(), mine != 0, true); }
 
 static void __syncwarp() { meet(warp_now()); }
-static bool meet_asking(uint32_t, bool mine) { return meet_saying(fiber_now->block->part, mine, true); }
-static bool meet_agreeing(uint32_t, bool mine) { return meet_saying(fiber_now->block->agreeing, mine, false); }
 template <class T> T settled(T value) { return value; }
 
 static uint32_t __reduce_add_sync(uint32_t, uint32_t mine)
@@ -111,6 +109,13 @@ static uint32_t __shfl_sync(uint32_t, uint32_t mine, int from)
     warp.gathered[fiber_now->index % 32] = mine;
     meet(warp);
     return (uint32_t)warp.left[from];
+}
+
+static uint32_t atomicOr(uint32_t *at, uint32_t value)
+{
+    const uint32_t before = *at;
+    *at |= value;
+    return before;
 }
 
 static uint32_t atomicMin(uint32_t *at, uint32_t value)
@@ -165,7 +170,6 @@ static void open_block(Block &block)
     block.warps = std::vector<Meeting>(block.threads / 32);
     block.whole = Meeting();
     block.whole.size = block.threads;
-    block.part = block.agreeing = block.whole;
     for (Meeting &warp : block.warps) warp.size = 32;
     for (uint32_t i = 0; i < block.threads; i++) block.fibers[i].block = &block, block.fibers[i].index = i;
 }
