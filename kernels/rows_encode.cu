@@ -9,8 +9,6 @@
  * other lane, and a warp no other warp. A block has 34, 24 or 18 bytes, so they are laid side by side in shared memory, head by head, and leave it
  * as one run a head by the copy engine, or in the widest stores that addresses allow. Of plain formats a lane fetches and stores 8
  * elements at a time. Few rows: rows_few.cu. */
-#include <stdlib.h>
-
 #include "kernels/cuda_internal.h"
 #include "kernels/rows_block.cuh"
 #include "kernels/rows_tile.cuh"
@@ -261,9 +259,8 @@ KvgStatus encode_tiles(RowsLaunch *launch, uint32_t type, cudaStream_t stream)
     return KVG_OK;
 }
 
-/* With one unit a lane, all lanes are there at once; and what a decoding step has. */
-enum { STEP_ROWS = 8 };
-#define FEW_UNITS (getenv("KVG_FEW_UNITS") != nullptr ? strtoull(getenv("KVG_FEW_UNITS"), nullptr, 10) : 132 * 1024)
+/* A decoding step has no more rows a sequence; and so few units of 8 elements that with one a lane, all lanes are there at once. */
+enum { STEP_ROWS = 8, FEW_UNITS = 132 * 1024 };
 
 } // namespace
 
@@ -274,9 +271,13 @@ extern "C" KvgStatus kvg_encode_batch_launch(const KvRowsBatch *batch, KvgStream
     KVG_TRY(kvg_rows_take(batch, &launch));
     if (batch->places == 0 || batch->rows_max == 0) return KVG_OK;
     const uint32_t type = (uint32_t)batch->plane[0].in.type;
-    const bool few = !launch.aligned || kvg_rows_units(&launch) * launch.places * launch.planes <= FEW_UNITS;
-    const bool step = few && launch.rows_max <= STEP_ROWS && getenv("KVG_FEW_SWITCH") == nullptr && kvg_rows_encode_step(&launch, type, (cudaStream_t)stream);
-    if (few && !step) kvg_rows_encode_few(&launch, type, (cudaStream_t)stream);
-    else if (!step) KVG_TRY(encode_tiles(&launch, type, (cudaStream_t)stream));
+    const uint64_t units = kvg_rows_units(&launch) * launch.places * launch.planes;
+    if (launch.rows_max <= STEP_ROWS && kvg_rows_encode_step(&launch, type, (cudaStream_t)stream)) {
+        /* done */
+    } else if (!launch.aligned || units <= FEW_UNITS) {
+        kvg_rows_encode_few(&launch, type, (cudaStream_t)stream);
+    } else {
+        KVG_TRY(encode_tiles(&launch, type, (cudaStream_t)stream));
+    }
     return kvg_cuda_check(cudaGetLastError(), "launching an encoder of rows");
 }

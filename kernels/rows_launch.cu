@@ -4,21 +4,12 @@
  * and as many rows as make 16 KiB. Where a row's heads do not lie side by side, a tile has one head. */
 #include "kernels/rows_launch.h"
 
-#include <stdlib.h>
-
 #include "kernels/cuda_internal.h"
 
 namespace {
 
-/* Trial: taken out again when measured. */
-uint64_t knob(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text != nullptr ? strtoull(text, nullptr, 10) : otherwise;
-}
-#define ROW_BYTES knob("KVG_ROW_BYTES", 2048)
-#define TILE_BYTES_NOW knob("KVG_TILE_BYTES", TILE_BYTES)
-#define TILES_ENOUGH knob("KVG_TILES_ENOUGH", 1024)
+enum { ROW_BYTES = 2048 };
+enum { TILES_ENOUGH = 1024 }; /* fill a GPU: with fewer, they are made lower */
 
 uint32_t element_bytes(uint32_t type)
 {
@@ -134,7 +125,7 @@ uint32_t tile_rows_of(const RowsLaunch *launch, uint32_t element)
         if (plane->dim > dim) dim = plane->dim;
     }
     const uint64_t row = (uint64_t)launch->group * dim * element, one_each = (uint64_t)THREADS * 8 * element;
-    while (rows > 1 && rows * row > TILE_BYTES_NOW) rows /= 2;
+    while (rows > 1 && rows * row > TILE_BYTES) rows /= 2;
     while (rows > 1 && rows * row > one_each && tiles_of(launch->rows_max, rows) * launch->groups * launch->places * launch->planes < TILES_ENOUGH) rows /= 2;
     return rows;
 }
