@@ -293,7 +293,7 @@ static inline int comm_stopped(CommSide *side, int after)
             FORK_CHECK(comm_begin(side, 1, &next, keep) == 0);
             FORK_CHECK(comm_post(side, next, keep) == 0);
         }
-        FORK_CHECK(comm_expect_doubt(next, 0.0, COMM_TIMEOUT_MS * 1e-3 + 1) == 0);
+        FORK_CHECK(comm_expect_doubt(next, COMM_TIMEOUT_MS * 0.9e-3, COMM_TIMEOUT_MS * 1e-3 + 1) == 0);
     }
     if (comm_rank == 0) {
         kill(shared->pids[1], SIGCONT);
