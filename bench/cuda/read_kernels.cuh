@@ -1,6 +1,6 @@
 /* The readers of bench_read_cuda: rows of one head, 136 bytes of q8_0 K and 96 of q5_1 V, as an attention kernel would get them, and XORed instead of
- * attended. Bound by device memory: a reader has to keep some 30 KB a multiprocessor under way at all times, and what is not under way is the time from
- * a kernel's start to its first load: slots, then lengths and tables, then rows. */
+ * attended. Bound by device memory: a reader has to keep some 30 KB a multiprocessor under way at all times. What is lost is the time from a
+ * kernel's start to its first row, with slots, then lengths and tables in between: 1 us of 9.5 on an H200, unless the launch is ahead of its turn. */
 #ifndef KVG_BENCH_READ_KERNELS_CUH
 #define KVG_BENCH_READ_KERNELS_CUH
 
@@ -69,40 +69,32 @@ __device__ __forceinline__ void await_turn()
 
 /* ---- a piece a warp */
 
-template <bool FIRST_OUT> __device__ __forceinline__ uint4 load_once(const uint8_t *at, uint64_t policy)
+__device__ __forceinline__ uint4 load_once(const uint8_t *at)
 {
     uint4 v;
-
-    if (FIRST_OUT) {
-        asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"(at), "l"(policy));
-    } else {
-        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
-    }
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
     return v;
 }
 
-template <int BYTES, bool FIRST_OUT, int LOADS> __device__ __forceinline__ void load_piece(const uint8_t *at, uint64_t policy, uint4 (&data)[LOADS])
+template <int BYTES, int LOADS> __device__ __forceinline__ void load_piece(const uint8_t *at, uint4 (&data)[LOADS])
 {
     const int lane = threadIdx.x & 31;
 
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
         data[i] = make_uint4(0, 0, 0, 0);
-        if (i * 512 + 512 <= BYTES || i * 512 + lane * 16 < BYTES) data[i] = load_once<FIRST_OUT>(at + i * 512 + lane * 16, policy);
+        if (i * 512 + 512 <= BYTES || i * 512 + lane * 16 < BYTES) data[i] = load_once(at + i * 512 + lane * 16);
     }
 }
 
-template <int ROWS, bool TABLE, bool FIRST_OUT> __global__ void __launch_bounds__(256) read_by_warps(const __grid_constant__ Job job)
+template <int ROWS, bool TABLE> __global__ void __launch_bounds__(256) read_by_warps(const __grid_constant__ Job job)
 {
     constexpr int  K_BYTES = ROWS * K_ROW, V_BYTES = ROWS * V_ROW, K_LOADS = (K_BYTES + 511) / 512, V_LOADS = (V_BYTES + 511) / 512;
     const uint32_t warps = blockDim.x / 32;
     const Share    share = share_of(job, blockIdx.x * warps + threadIdx.x / 32, gridDim.x * warps);
     uint32_t       piece = share.first;
     Piece          at = {nullptr, nullptr};
-    uint64_t       policy = 0;
 
-    if (FIRST_OUT) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     if (share.count > 0) at = locate<ROWS, TABLE>(job, piece);
     await_turn();
     for (uint32_t n = 0; n < share.count; n++) {
@@ -110,8 +102,8 @@ template <int ROWS, bool TABLE, bool FIRST_OUT> __global__ void __launch_bounds_
         Piece next = {nullptr, nullptr};
 
         if (at.k != nullptr) {
-            load_piece<K_BYTES, FIRST_OUT>(at.k, policy, k);
-            load_piece<V_BYTES, FIRST_OUT>(at.v, policy, v);
+            load_piece<K_BYTES>(at.k, k);
+            load_piece<V_BYTES>(at.v, v);
         }
         if (n + 1 < share.count) next = locate<ROWS, TABLE>(job, piece + share.step); /* while those are under way */
         if (at.k != nullptr) {
