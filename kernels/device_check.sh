@@ -49,8 +49,8 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | 
 say "configure"
 cmake -S . -B build-device -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVG_WITH_MPI=OFF > "$out/configure.log" 2>&1 ||
     { tail -n 30 "$out/configure.log"; say "FAIL configure"; exit 1; }
-suites=(test_cuda_dev test_cuda_rows test_cuda_state cuda_test_cache_kinds cuda_test_latent_snapshot cuda_test_state_life cuda_test_kinds)
-ninja -C build-device "${suites[@]}" plane_host bench_encode_cuda bench_grow_cuda > "$out/build.log" 2>&1 ||
+suites=(test_cuda_dev test_cuda_rows test_cuda_state cuda_test_cache_kinds cuda_test_latent_snapshot cuda_test_state_life cuda_test_kinds gpu_attend)
+ninja -C build-device "${suites[@]}" plane_host bench_encode_cuda bench_grow_cuda bench_read_cuda > "$out/build.log" 2>&1 ||
     { grep -E 'error|FAILED' -A5 "$out/build.log" | head -n 60; say "FAIL build"; exit 1; }
 say "built"
 
@@ -81,6 +81,8 @@ if [ $bench = 1 ]; then
     run bench_encode_cuda_json 60 build-device/bench/bench_encode_cuda --json
     run bench_grow_cuda 30 build-device/bench/bench_grow_cuda
     cat "$out/bench_grow_cuda.log"
+    run bench_read_cuda 60 build-device/bench/bench_read_cuda
+    cat "$out/bench_read_cuda.log"
 fi
 
 if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
