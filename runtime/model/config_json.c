@@ -44,11 +44,11 @@ static KvgStatus read_counts(JsonModel *model)
 
     KVG_TRY(kvg_field_need_u32(&model->fields, LAYERS, 1, &model->n_layer));
     if (model->n_layer > KVG_LAYERS_MAX) {
-        return kvg_field_fail(&model->fields, &layers, "is more layers than any model has (16384)");
+        return kvg_field_fail(&model->fields, &layers, "is more layers than any model has (1024)");
     }
     KVG_TRY(kvg_field_u32(&model->fields, MTP, 0, &model->n_mtp));
     if (model->n_mtp > KVG_LAYERS_MAX - model->n_layer) {
-        return kvg_field_fail(&model->fields, &mtp, "is more layers than any model has (16384 with the trunk)");
+        return kvg_field_fail(&model->fields, &mtp, "is more layers than any model has (1024 with the trunk)");
     }
     return KVG_OK;
 }

@@ -6,7 +6,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
 
-#define KEYS_MAX         65536u /* real files have some tens */
+#define KEYS_MAX         4096u  /* real files have some tens, and each layer looks for some */
 #define KEY_BYTES_MAX    65535u /* the format's own limit */
 #define KEY_BYTES_LEAST  14u    /* a length, one character, a type, one byte of value */
 #define ARRAY_DEPTH_MAX  4

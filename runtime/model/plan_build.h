@@ -13,8 +13,8 @@
 
 #include "runtime/base/error.h"
 
-/* More layers than this make no sense, and bound what a hostile count can make us allocate. */
-#define KVG_LAYERS_MAX 16384u
+/* More layers than this make no sense, and bound what a hostile count can make us allocate and look at: cutting layers into stages takes O(stages * layers^2). */
+#define KVG_LAYERS_MAX 1024u
 
 typedef enum KvLayerKind {
     KVG_LAYER_NONE    = 0, /* an MLP or expert block: no mixer, no state */
