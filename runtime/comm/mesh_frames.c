@@ -20,6 +20,7 @@
 
 #define EVENTS_MAX      64
 #define READS_A_ROUND   32 /* of one peer, so that a flood leaves time for the others */
+#define ROOM_FIRST      ((size_t)64 << 10) /* for a payload, whatever its header promises; more as it comes */
 
 /* ---- frames and queues */
 
@@ -188,6 +189,21 @@ static void lose_malformed(Mesh *mesh, int peer, const MeshHeader *header)
                   (unsigned long long)header->byte_count, mesh->message_max);
 }
 
+/* A record gets room for a header too, so that a spare serves both directions. */
+static size_t whole_room(uint32_t kind, size_t byte_count)
+{
+    return byte_count + (kind == MESH_RECORD ? sizeof(MeshHeader) : 0);
+}
+
+static int lose_for_memory(Mesh *mesh, int peer, uint64_t byte_count)
+{
+    const MeshPeer *other = &mesh->peers[peer];
+
+    kvg_mesh_lose(mesh, peer, "no memory for %llu bytes from rank %d (host %s, pid %lld); connection dropped", (unsigned long long)byte_count, peer,
+                  other->host, (long long)other->pid);
+    return 0;
+}
+
 /* Begins a frame: a beat is over at once, others get room for their payload. 0: the peer is lost. */
 static int frame_begin(Mesh *mesh, int peer, const MeshHeader *header)
 {
@@ -200,13 +216,11 @@ static int frame_begin(Mesh *mesh, int peer, const MeshHeader *header)
     if (header->kind == MESH_BEAT) {
         return 1;
     }
-    /* A record gets room for a header too, so that a spare serves both directions. */
-    size_t room = (size_t)header->byte_count + (header->kind == MESH_RECORD ? sizeof(MeshHeader) : 0);
+    size_t room = whole_room(header->kind, (size_t)header->byte_count);
 
+    room = room == mesh->spare_capacity || room < ROOM_FIRST ? room : ROOM_FIRST;
     if (frame_get(mesh, room, &other->incoming) != KVG_OK) {
-        kvg_mesh_lose(mesh, peer, "no memory for %llu bytes from rank %d (host %s, pid %lld); connection dropped",
-                      (unsigned long long)header->byte_count, peer, other->host, (long long)other->pid);
-        return 0;
+        return lose_for_memory(mesh, peer, header->byte_count);
     }
     other->incoming->peer = peer;
     other->incoming->kind = header->kind;
@@ -225,6 +239,35 @@ static void frame_end(Mesh *mesh, MeshPeer *other)
         return;
     }
     queue_push(frame->kind == MESH_RECORD ? &mesh->records : &mesh->messages, frame);
+}
+
+/* Payload bytes that there is room for now. */
+static size_t frame_room(const MeshFrame *frame)
+{
+    return (frame->byte_count < frame->capacity ? frame->byte_count : frame->capacity) - frame->done;
+}
+
+/* Room is doubled where it is full: what is set aside follows what has come, not what was promised. 0: the peer is lost. */
+static int frame_grow(Mesh *mesh, int peer)
+{
+    MeshPeer  *other = &mesh->peers[peer];
+    MeshFrame *frame = other->incoming, *larger = NULL;
+    size_t     most = whole_room(frame->kind, frame->byte_count);
+
+    if (frame_room(frame) > 0 || frame->done == frame->byte_count) {
+        return 1;
+    }
+    if (frame_new(2 * frame->capacity < most ? 2 * frame->capacity : most, &larger) != KVG_OK) {
+        return lose_for_memory(mesh, peer, frame->byte_count);
+    }
+    larger->peer = peer;
+    larger->kind = frame->kind;
+    larger->byte_count = frame->byte_count;
+    larger->done = frame->done;
+    memcpy(larger->bytes, frame->bytes, frame->done);
+    kvg_mesh_frame_put(mesh, frame);
+    other->incoming = larger;
+    return 1;
 }
 
 /* Cuts the staged bytes into frames. 0: the peer is lost. */
@@ -251,17 +294,22 @@ static int staging_cut(Mesh *mesh, int peer)
         if (other->incoming == NULL) {
             continue; /* it was a beat */
         }
+        if (!frame_grow(mesh, peer)) {
+            return 0;
+        }
         MeshFrame *frame = other->incoming;
-        size_t     wanted = frame->byte_count - frame->done;
-        size_t     now = staged < wanted ? staged : wanted;
+        size_t     room = frame_room(frame);
+        size_t     now = staged < room ? staged : room;
 
         memcpy((uint8_t *)frame->bytes + frame->done, other->staging + other->staged_from, now);
         frame->done += now;
         other->staged_from += now;
-        if (frame->done < frame->byte_count) {
+        if (frame->done < frame->byte_count && now == staged) {
             break;
         }
-        frame_end(mesh, other);
+        if (frame->done == frame->byte_count) {
+            frame_end(mesh, other);
+        }
     }
     memmove(other->staging, other->staging + other->staged_from, other->staged_to - other->staged_from);
     other->staged_to -= other->staged_from;
@@ -275,9 +323,12 @@ static void peer_read(Mesh *mesh, int peer, uint64_t now_ns)
     MeshPeer *other = &mesh->peers[peer];
 
     for (int reads = 0; reads < READS_A_ROUND && !other->lost; reads++) {
+        if (other->incoming != NULL && !frame_grow(mesh, peer)) {
+            return;
+        }
         MeshFrame *frame = other->incoming;
         int        direct = frame != NULL && frame->byte_count - frame->done >= KVG_MESH_STAGING;
-        size_t     room = direct ? frame->byte_count - frame->done : KVG_MESH_STAGING - other->staged_to;
+        size_t     room = direct ? frame_room(frame) : KVG_MESH_STAGING - other->staged_to;
         uint8_t   *target = direct ? (uint8_t *)frame->bytes + frame->done : other->staging + other->staged_to;
 
         KVG_ASSERT(!direct || other->staged_to == 0);
