@@ -6,6 +6,8 @@
 
 /* A lost rank's last message may still be on its way: the connection that reports the loss is another one. */
 #define GATHER_GRACE_NS (50u * 1000u * 1000u)
+/* A rank that has settled more often than this without us is no rank of ours: epochs are walked one by one. */
+#define EPOCHS_AHEAD_MAX 65536u
 
 static KvgStatus make_wire(KvGather *gather, const void *body, size_t bytes)
 {
@@ -92,7 +94,7 @@ err_free:
 static int is_ahead(const KvGather *gather, const KvMessage *message)
 {
     return gather->kind == KVG_MESSAGE_SETTLE && message->header.kind == KVG_MESSAGE_SETTLE && message->header.tag == gather->tag &&
-           message->header.epoch > gather->epoch && gather->member[message->from];
+           message->header.epoch > gather->epoch && message->header.epoch - gather->epoch <= EPOCHS_AHEAD_MAX && gather->member[message->from];
 }
 
 /* Takes this exchange's messages out of the inbox. */

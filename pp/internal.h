@@ -384,6 +384,8 @@ KvgStatus kvg_step_progress(KvgStep *step, int *done);
 KvgStatus kvg_step_await(KvgStep *step);
 /* Ends the step's transactions: accepted rows by entry, or NULL to roll back. */
 void kvg_step_publish(KvgStep *step, const uint16_t *stored);
+/* Counts from another rank belong to this step: one an entry, none above what was staged. EFORMAT. */
+KvgStatus kvg_step_counts_fit(const KvgStep *step, const uint16_t *stored, uint32_t count);
 /* Settled back: nobody published it. `tainted` by entry: sequences that a survivor tainted in it; NULL: none. */
 void kvg_step_roll_back(KvgStep *step, const uint16_t *tainted);
 /* Moves `decided` on over steps that are decided in a row. */

@@ -17,6 +17,8 @@
 
 #include <string.h>
 
+#include "runtime/base/checked.h"
+
 typedef struct SettleHello { /* crosses the wire, followed by `steps` SettleStep with `stored` counts each */
     uint64_t running, begun, decided;
     uint64_t changes; /* voted changes published (resize, sleep, wake) */
@@ -91,16 +93,42 @@ static KvgStatus phase_say(KvgSetup *setup)
 
 /* ---- phase 2: everyone has heard everyone */
 
+/* What it says of a step that is undecided here can be done here. */
+static KvgStatus check_said(KvgVotes *votes, const SettleStep *said)
+{
+    const KvgStep *step = kvg_step_at(votes, said->number);
+
+    if (said->said > SETTLE_TAINTED) {
+        return kvg_fail(KVG_EFORMAT, "it says %u of step %llu", said->said, (unsigned long long)said->number);
+    }
+    if (said->said != SETTLE_PUBLISHED || step->number != said->number || step->state == KVG_STEP_DECIDED || step->state == KVG_STEP_COMPARING) {
+        return KVG_OK;
+    }
+    if (step->state == KVG_STEP_BEGUN) {
+        return kvg_fail(KVG_EFORMAT, "it has published step %llu, which was never posted here", (unsigned long long)step->number);
+    }
+    return kvg_step_counts_fit(step, (const uint16_t *)(said + 1), said->count);
+}
+
 static KvgStatus check_hello(const KvgSetup *setup, int rank)
 {
     const SettleHello *hello = setup->gather.body[rank];
-    const KvgVotes    *votes = setup->grid->votes;
+    KvgVotes          *votes = setup->grid->votes;
     uint32_t           stored = votes != NULL ? votes->max_step_sequences : 0;
     uint64_t           ring = votes != NULL ? votes->ring : 0;
     size_t             bytes = setup->gather.bytes[rank];
 
     if (bytes < sizeof *hello || hello->stored != stored || hello->steps > ring || bytes != sizeof *hello + hello->steps * step_bytes(stored)) {
         return kvg_fail(KVG_ELAYOUT, "settling: rank %d says something that is no account of its steps (%zu bytes)", rank, bytes);
+    }
+    if (votes != NULL && (hello->decided > hello->begun || kvg_monus_u64(hello->begun, votes->begun) > 2 * ring)) {
+        return kvg_fail(KVG_ELAYOUT, "settling: rank %d says that it has begun %llu steps and decided %llu, and rank %d has begun %llu", rank,
+                        (unsigned long long)hello->begun, (unsigned long long)hello->decided, setup->grid->rank, (unsigned long long)votes->begun);
+    }
+    for (uint32_t i = 0; i < hello->steps; i++) {
+        if (check_said(votes, (const SettleStep *)((const uint8_t *)(hello + 1) + i * step_bytes(stored))) != KVG_OK) {
+            return kvg_fail(KVG_ELAYOUT, "settling: rank %d says what cannot be: %s", rank, kvg_last_error());
+        }
     }
     return KVG_OK;
 }

@@ -157,15 +157,45 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
     return status == KVG_OK ? KVG_OK : cannot_compare(step);
 }
 
-static const uint16_t *passed_counts(const KvgVotes *votes)
+static const KvVoteRecord *passed_counts(const KvgVotes *votes)
 {
     for (int rank = 0; rank < votes->grid->ranks; rank++) {
         if (votes->votes[rank]->accepted != 0) {
-            return votes->votes[rank]->accepted_rows;
+            return votes->votes[rank];
         }
     }
     KVG_ASSERT(!"the vote publishes only what some rank accepted");
     return NULL;
+}
+
+KvgStatus kvg_step_counts_fit(const KvgStep *step, const uint16_t *stored, uint32_t count)
+{
+    uint64_t rows;
+
+    if (count != step->count) {
+        return kvg_fail(KVG_EFORMAT, "accepted counts of %u sequences for the %u of step %llu", count, step->count, (unsigned long long)step->number);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        KVG_TRY(kvg_vote_accepted_unpack(stored[i], step->entries[i].staged, &rows));
+    }
+    return KVG_OK;
+}
+
+/* All agreed, and counts were passed: they are taken from one record, the same on every rank, and so is what is found wrong with them. */
+static void publish_passed(KvgStep *step)
+{
+    const KvVoteRecord *passed = passed_counts(step->votes);
+
+    if (kvg_step_counts_fit(step, passed->accepted_rows, passed->count) == KVG_OK) {
+        kvg_step_publish(step, passed->accepted_rows);
+        return;
+    }
+    undo_staged(step);
+    snprintf(step->why, sizeof step->why, "step %llu was rolled back: rank %u's record breaks the protocol: %s", (unsigned long long)step->number,
+             passed->rank, kvg_last_error());
+    decided(step, KVG_OUTCOME_DISAGREE, KVG_ELAYOUT);
+    step->outcome.rank = step->outcome.rank_b = passed->rank;
+    step->outcome.field = kvg_vote_field_name(KVG_VOTE_FIELD_ACCEPTED);
 }
 
 static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
@@ -178,7 +208,7 @@ static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
     }
     kvg_vote_decide(votes->votes, (uint32_t)votes->grid->ranks, votes->grid->tp, &vote);
     if (vote.kind == KVG_VOTE_PUBLISH) {
-        kvg_step_publish(step, passed_counts(votes));
+        publish_passed(step);
         return KVG_OK;
     }
     kvg_vote_outcome_status(&vote, step->number, votes->votes);
@@ -202,9 +232,7 @@ static void compare_running(KvgStep *step)
     KvGather *gather = &step->running_gather;
 
     for (int rank = 0; rank < step->votes->grid->ranks; rank++) {
-        uint64_t running = 0;
-        memcpy(&running, gather->body[rank], gather->bytes[rank] < sizeof running ? gather->bytes[rank] : sizeof running);
-        if (running != *(const uint64_t *)gather->body[0]) {
+        if (gather->bytes[rank] != sizeof(uint64_t) || memcmp(gather->body[rank], gather->body[0], sizeof(uint64_t)) != 0) {
             kvg_grid_fail(step->votes->grid, KVG_ELAYOUT, "the posted calls (open, close, fork, rewind, ...) of rank 0 and rank %d went apart "
                           "before step %llu; no rollback mends that: close the sequences and rebuild the grid", rank, (unsigned long long)step->number);
             snprintf(step->why, sizeof step->why, "%s", step->votes->grid->why);

@@ -101,8 +101,10 @@ static KvgStatus count_votes(const KvgSetup *setup, const char *none)
     const Voted *voted = setup->state;
 
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        uint64_t vote = 0;
-        memcpy(&vote, setup->gather.body[rank], setup->gather.bytes[rank] < sizeof vote ? setup->gather.bytes[rank] : sizeof vote);
+        uint64_t vote = KVG_EFORMAT; /* what is no vote is no yes */
+        if (setup->gather.bytes[rank] == sizeof vote) {
+            memcpy(&vote, setup->gather.body[rank], sizeof vote);
+        }
         if (vote != KVG_OK) {
             return kvg_fail(KVG_EREFUSED, "%s: rank %d answers %s%s%s", none, rank, kvg_status_name((KvgStatus)vote),
                             rank == setup->grid->rank ? ": " : "", rank == setup->grid->rank ? voted->local_why : "");
