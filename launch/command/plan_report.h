@@ -8,24 +8,10 @@
 #include <kvgrid/grid_plan.h>
 #include <kvgrid/model.h>
 
+#include "launch/command/plan_arguments.h"
 #include "launch/command/plan_trace.h"
 
 #define PLAN_WHY_MOST 512
-
-typedef struct PlanArguments {
-    const char *model;
-    uint64_t    tp, pp;        /* 0: not given */
-    uint64_t    device_memory; /* bytes of each rank's device; 0: not given */
-    uint64_t    weights_bytes; /* 0: the config's estimate */
-    uint64_t    reserve_bytes;
-    uint64_t    ctx;
-    uint64_t    columns; /* of recurrent state; 0: 2 */
-    uint64_t    gpus; /* 0: no table of grids */
-    const char *fence, *trace, *svg;
-    KvFormat    format_k, format_v, format_latent;
-    int         ring; /* -1: the policy's */
-    int         mtp, json, help;
-} PlanArguments;
 
 /* One grid that was tried: a plan, or why there is none. */
 typedef struct PlanGrid {
