@@ -44,6 +44,7 @@ setup_has() { # setup_has PACKAGE: is what this Debian package brings here?
     libopenmpi-dev) command -v mpicc ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
     check) pkg-config --exists check ;;
+    clang) echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -x c -fsanitize=fuzzer,address - -o /dev/null ;;
     *) false ;;
     esac >/dev/null 2>&1
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_uint_fast64_t live_allocations;
+static atomic_uint_fast64_t live_allocations, asked_bytes;
 
 static struct {
     int      armed;
@@ -47,6 +47,7 @@ KvgStatus kvg_calloc(size_t count, size_t bytes, const char *what, void **memory
                         what, count, bytes);
     }
     atomic_fetch_add(&live_allocations, 1);
+    atomic_fetch_add(&asked_bytes, (uint64_t)count * bytes); /* there are that many: it does not wrap */
     *memory = fresh;
     return KVG_OK;
 }
@@ -72,4 +73,9 @@ KvgStatus kvg_strdup(const char *text, const char *what, char **copy)
 uint64_t kvg_live_allocations(void)
 {
     return atomic_load(&live_allocations);
+}
+
+uint64_t kvg_asked_bytes(void)
+{
+    return atomic_load(&asked_bytes);
 }

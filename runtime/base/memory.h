@@ -20,6 +20,8 @@ KVG_API KvgStatus kvg_strdup(const char *text, const char *what, char **copy);
 
 /* Allocations alive now: a test's teardown compares it with its setup. */
 uint64_t kvg_live_allocations(void);
+/* Bytes asked for since the process began, given back or not: a test holds what an input made the library ask for against the input's size. */
+uint64_t kvg_asked_bytes(void);
 
 /* Fails the nth fallible acquisition (allocation, reservation, mapping) from here, once; nth counts from 0. Tests only. */
 void kvg_fault_arm(uint64_t nth);
