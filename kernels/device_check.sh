@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What is run on a machine with a GPU: build, CUDA suites, compute-sanitizer, benches. Logs and a short verdict go to $OUT (default: out/).
-#   kernels/device_check.sh [--no-sanitizer] [--no-bench]   BUDGET: seconds for all of it (350)
+#   kernels/device_check.sh [--no-sanitizer] [--no-bench] [--no-suites]   BUDGET: seconds for all of it (550)
 #   kernels/device_check.sh --make-deps   on a machine that has them: puts Check, Jansson, xxHash and pkg-config into .deps, to be
 #                                         carried with the tree to one that has not
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 out=${OUT:-out}
-sanitizer=1 bench=1
+sanitizer=1 bench=1 suites=1
 
 # shellcheck disable=SC2016 # what stands in quotes is for pkg-config and for sh
 make_deps() {
@@ -29,6 +29,7 @@ for word in "$@"; do
     case $word in
     --no-sanitizer) sanitizer=0 ;;
     --no-bench) bench=0 ;;
+    --no-suites) suites=0 ;;
     --make-deps) make_deps; exit ;;
     *) echo "unknown option $word" >&2; exit 2 ;;
     esac
@@ -45,59 +46,81 @@ if [ -d .deps ]; then
 fi
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$out/verdict.txt"
+gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 
 say "configure"
-cmake -S . -B build-device -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVG_WITH_MPI=OFF > "$out/configure.log" 2>&1 ||
+cmake -S . -B build-device -G Ninja -DCMAKE_BUILD_TYPE=Release > "$out/configure.log" 2>&1 ||
     { tail -n 30 "$out/configure.log"; say "FAIL configure"; exit 1; }
-suites=(test_cuda_dev test_cuda_rows test_cuda_state cuda_test_cache_kinds cuda_test_latent_snapshot cuda_test_state_life cuda_test_kinds gpu_attend)
-ninja -C build-device "${suites[@]}" plane_host bench_encode_cuda bench_grow_cuda bench_read_cuda > "$out/build.log" 2>&1 ||
+alone=(test_cuda_dev test_cuda_rows test_cuda_state test_cuda_vote gpu_attend cuda_test_cache_kinds cuda_test_latent_snapshot cuda_test_state_life cuda_test_kinds)
+pairs=(gpu_vote gpu_run gpu_comm)
+alone_benches=(bench_encode_cuda bench_read_cuda bench_grow_cuda)
+pair_benches=(bench_vote_cuda bench_pipeline_cuda)
+ninja -C build-device "${alone[@]}" "${pairs[@]}" plane_host kvgrid_command "${alone_benches[@]}" "${pair_benches[@]}" > "$out/build.log" 2>&1 ||
     { grep -E 'error|FAILED' -A5 "$out/build.log" | head -n 60; say "FAIL build"; exit 1; }
 say "built"
 
+left() { echo $((${BUDGET:-550} - SECONDS)); }
 run() { # run NAME SECONDS COMMAND..: its output to a log, its end to the verdict; nothing begins when less than 10 s of the whole are left
-    local name=$1 limit=$2 status=0 from=$SECONDS left=$((${BUDGET:-350} - SECONDS))
+    local name=$1 limit=$2 status=0 from=$SECONDS left
     shift 2
-    if [ $left -lt 10 ]; then
+    left=$(left)
+    if [ "$left" -lt 10 ]; then
         say "-     $name: no time left (BUDGET)"
         return
     fi
-    [ "$limit" -le $left ] || limit=$left
+    [ "$limit" -le "$left" ] || limit=$left
     timeout "$limit" "$@" > "$out/$name.log" 2>&1 || status=$?
     if [ $status = 0 ]; then
         say "ok    $name ($((SECONDS - from)) s)"
     else
-        failed=$((failed + 1))
         say "FAIL  $name: exit status $status ($((SECONDS - from)) s)"
-        grep -E ':[FE]:|Assertion|error|ERROR SUMMARY|Invalid|failed' "$out/$name.log" | head -n 12
+        grep -E ':[FE]:|Assertion|========= |error|failed' "$out/$name.log" | head -n 12
     fi
 }
+mpi=(mpirun --oversubscribe --bind-to none -n 2)
 
-export CK_FORK=no KVG_TEST_STEPS=600 KVGRID_TIMEOUT_MS=120000
-for suite in "${suites[@]}"; do run "$suite" 100 "build-device/tests/$suite"; done
+export CK_FORK=no KVG_TEST_STEPS=600 KVGRID_TIMEOUT_MS=120000 NCCL_NVLS_ENABLE=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+if [ $suites = 1 ]; then
+    for suite in "${alone[@]}"; do run "$suite" 100 "build-device/tests/$suite"; done
+    run gpu_run_1 100 mpirun --oversubscribe -n 1 build-device/tests/gpu_run
+    if [ "$gpus" -ge 2 ]; then
+        run gpu_vote 100 "${mpi[@]}" build-device/tests/gpu_vote --steps 3000
+        run gpu_run_2 100 "${mpi[@]}" build-device/tests/gpu_run
+        run gpu_comm 100 build-device/tests/gpu_comm --steps 1500
+        run replay_votes 100 tests/comm/vote_gpu.sh build-device/kvgrid tests/data mpirun
+    fi
+fi
 
 if [ $bench = 1 ]; then
-    run bench_encode_cuda 60 build-device/bench/bench_encode_cuda
-    cat "$out/bench_encode_cuda.log"
-    run bench_encode_cuda_json 60 build-device/bench/bench_encode_cuda --json
-    run bench_grow_cuda 30 build-device/bench/bench_grow_cuda
-    cat "$out/bench_grow_cuda.log"
-    run bench_read_cuda 60 build-device/bench/bench_read_cuda
-    cat "$out/bench_read_cuda.log"
+    for name in "${alone_benches[@]}"; do run "$name" 60 "build-device/bench/$name"; done
+    [ "$gpus" -lt 2 ] || for name in "${pair_benches[@]}"; do run "$name" 60 "${mpi[@]}" "build-device/bench/$name"; done
+    cat "$out"/bench_*.log
 fi
 
+# Under the sanitizer kernels run many times slower: the deadline is raised, and jobs run side by side, over all GPUs in turn.
+checked() { # checked TOOL SUITE
+    local tool=$1 suite=$2 options=()
+    [ "$tool" != memcheck ] || options=(--leak-check no --report-api-errors no)
+    jobs_begun=$((jobs_begun + 1))
+    CUDA_VISIBLE_DEVICES=$((jobs_begun % gpus)) run "${tool}_$suite" 150 compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 9 --print-limit 8 \
+        "build-device/tests/$suite" &
+    while [ "$(jobs -rp | wc -l)" -ge $((6 * gpus)) ]; do wait -n; done
+}
 if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
-    # The deadline is raised: kernels run many times slower here.
     export KVG_TEST_STEPS=40 KVG_TEST_BRIEF=1
-    memcheck=(compute-sanitizer --tool memcheck --leak-check no --error-exitcode 9 --print-limit 20)
-    run memcheck_rows 120 "${memcheck[@]}" build-device/tests/test_cuda_rows
-    run memcheck_state 40 "${memcheck[@]}" build-device/tests/test_cuda_state
-    run memcheck_dev 60 "${memcheck[@]}" --report-api-errors no build-device/tests/test_cuda_dev
-    run memcheck_kinds 90 "${memcheck[@]}" build-device/tests/cuda_test_cache_kinds
+    jobs_begun=0
+    for suite in "${alone[@]}"; do checked memcheck "$suite"; done
     for tool in racecheck synccheck initcheck; do
-        run "${tool}_state" 40 compute-sanitizer --tool $tool --error-exitcode 9 build-device/tests/test_cuda_state
-        run "${tool}_rows" 90 compute-sanitizer --tool $tool --error-exitcode 9 build-device/tests/test_cuda_rows
+        for suite in test_cuda_rows test_cuda_state test_cuda_vote gpu_attend; do checked $tool "$suite"; done
     done
+    wait
+    if [ "$gpus" -ge 2 ]; then # each rank under a sanitizer of its own
+        memcheck=(compute-sanitizer --tool memcheck --leak-check no --report-api-errors no --error-exitcode 9 --print-limit 8)
+        run memcheck_gpu_run 150 "${mpi[@]}" "${memcheck[@]}" build-device/tests/gpu_run
+        run memcheck_gpu_vote 100 "${mpi[@]}" "${memcheck[@]}" build-device/tests/gpu_vote --steps 100
+    fi
 fi
 
+failed=$(grep -c 'FAIL' "$out/verdict.txt")
 say "$failed failed"
-[ $failed = 0 ]
+[ "$failed" = 0 ]

@@ -82,11 +82,17 @@ static KvgStatus agree(void *user, KvgStatus mine)
     return (KvgStatus)worst;
 }
 
+/* Under a sanitizer: kernels run many times slower, and the faults, which wait for deadlines, are left out. */
+static int is_brief(void)
+{
+    return getenv("KVG_TEST_BRIEF") != NULL;
+}
+
 static void policy_of(KvgPolicy *policy)
 {
     kvg_policy_default(policy);
     policy->swa_ring = 1;
-    policy->timeout_ms = TIMEOUT_MS;
+    policy->timeout_ms = is_brief() ? 120000 : TIMEOUT_MS;
     policy->peer_ms = 200;
 }
 
@@ -501,9 +507,9 @@ static void try_grid(MPI_Comm world, uint32_t tp, ncclComm_t comm)
     open_gpu(&gpu, world, tp, comm);
     compared = runs_that_publish(&gpu, &host);
     compared += a_run_refused(&gpu, &host);
-    if (ranks > 1) compared += a_rank_stays_away(&gpu, &host);
+    if (ranks > 1 && !is_brief()) compared += a_rank_stays_away(&gpu, &host);
     if (world_rank == 0) printf("%ux%d: %d digests as on the host\n", tp, ranks / (int)tp, compared);
-    if (ranks > 1 && tp == 1) a_rank_is_stopped(&gpu);
+    if (ranks > 1 && tp == 1 && !is_brief()) a_rank_is_stopped(&gpu);
     close_side(&gpu);
     close_side(&host);
 }
