@@ -197,11 +197,19 @@ uint64_t kvg_latent_snapshot_len(const LatentPlaneSnapshot *snapshot)
     return snapshot->len;
 }
 
+/* Streams of two devices are in no order, though they may be one GPU's: what fills the snapshot ends first. */
+static KvgStatus await_other_device(const LatentPlaneSnapshot *snapshot, const KvCache *target)
+{
+    if (snapshot->dev->self == kvg_store_dev(target->store)->self) return KVG_OK;
+    return snapshot->dev->ops->synchronize(snapshot->dev->self, NULL);
+}
+
 KvgStatus kvg_latent_restore_plane(const LatentPlaneSnapshot *snapshot, KvCache *target, uint32_t layer, KvgStream stream)
 {
     const KvLatentView *view = kvg_store_latent_view(target->store, layer);
 
     KVG_TRY(kvg_latent_validate_restore(snapshot, target, layer));
+    KVG_TRY(await_other_device(snapshot, target));
     copy_planes(target, view, snapshot, TO_PLANE, stream);
     copy_tail(target, view, snapshot->len, TO_PLANE, index_rows_of(snapshot), stream);
     return KVG_OK;

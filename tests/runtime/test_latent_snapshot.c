@@ -115,6 +115,50 @@ START_TEST(test_a_restored_sequence_goes_on_with_the_same_digest)
 }
 END_TEST
 
+static const KvDevOps *counted_ops;
+static int             counted_waits;
+
+static KvgStatus counted_synchronize(void *self, KvgStream stream)
+{
+    counted_waits++;
+    return counted_ops->synchronize(self, stream);
+}
+
+START_TEST(test_a_restore_onto_another_device_waits_for_the_snapshots)
+{
+    Latents              from, to;
+    LatentPlaneSnapshot *plane;
+    KvCache              cache, restored;
+    KvDevOps             ops;
+
+    open_latents(&from, KVG_LAYOUT_POOL, 16, KVG_F32);
+    open_latents(&to, KVG_LAYOUT_POOL, 16, KVG_F32);
+    counted_ops = from.dev.ops;
+    ops = *counted_ops;
+    ops.synchronize = counted_synchronize;
+    from.dev.ops = &ops;
+    kvg_kv_cache_open(from.store, 0, 1, &cache);
+    kvg_kv_cache_open(from.store, 1, 2, &restored);
+    grow(&from, &cache, 20, keys);
+    ck_assert_int_eq(kvg_latent_snapshot_plane(&cache, 0, NULL, &plane), KVG_OK);
+    ck_assert_int_eq(kvg_kv_cache_book(&restored, 20), KVG_OK);
+    counted_waits = 0;
+    ck_assert_int_eq(kvg_latent_restore_plane(plane, &restored, 0, NULL), KVG_OK); /* the same device: in order by itself */
+    ck_assert_int_eq(counted_waits, 0);
+    kvg_kv_cache_close(&restored, NULL);
+    kvg_kv_cache_open(to.store, 2, 7, &restored);
+    ck_assert_int_eq(kvg_kv_cache_book(&restored, 20), KVG_OK);
+    ck_assert_int_eq(kvg_latent_restore_plane(plane, &restored, 0, NULL), KVG_OK);
+    ck_assert_int_eq(counted_waits, 1);
+    kvg_latent_snapshot_free(plane);
+    kvg_kv_cache_close(&restored, NULL);
+    kvg_kv_cache_close(&cache, NULL);
+    from.dev.ops = counted_ops;
+    close_latents(&from);
+    close_latents(&to);
+}
+END_TEST
+
 START_TEST(test_a_capture_gives_later_what_a_snapshot_gave_then)
 {
     for (uint64_t len = 1; len < 70; len++) {
@@ -343,6 +387,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, test_a_restored_sequence_goes_on_with_the_same_digest, 0, 2);
+    tcase_add_test(tcase, test_a_restore_onto_another_device_waits_for_the_snapshots);
     tcase_add_loop_test(tcase, test_a_capture_gives_later_what_a_snapshot_gave_then, 0, 2);
     tcase_add_test(tcase, test_a_snapshot_of_what_is_not_there_or_not_settled_is_refused);
     tcase_add_test(tcase, test_a_restore_that_does_not_fit_moves_no_byte);
