@@ -20,7 +20,8 @@
 
 #define EVENTS_MAX      64
 #define READS_A_ROUND   32 /* of one peer, so that a flood leaves time for the others */
-#define ROOM_FIRST      ((size_t)64 << 10) /* for a payload, whatever its header promises; more as it comes */
+#define ROOM_FIRST      ((size_t)256 << 10) /* for a payload, whatever its header promises; more as it comes */
+#define ROOM_GROWTH     4
 
 /* ---- frames and queues */
 
@@ -247,7 +248,7 @@ static size_t frame_room(const MeshFrame *frame)
     return (frame->byte_count < frame->capacity ? frame->byte_count : frame->capacity) - frame->done;
 }
 
-/* Room is doubled where it is full: what is set aside follows what has come, not what was promised. 0: the peer is lost. */
+/* Room is multiplied where it is full: what is set aside follows what has come, not what was promised. 0: the peer is lost. */
 static int frame_grow(Mesh *mesh, int peer)
 {
     MeshPeer  *other = &mesh->peers[peer];
@@ -257,7 +258,7 @@ static int frame_grow(Mesh *mesh, int peer)
     if (frame_room(frame) > 0 || frame->done == frame->byte_count) {
         return 1;
     }
-    if (frame_new(2 * frame->capacity < most ? 2 * frame->capacity : most, &larger) != KVG_OK) {
+    if (frame_new(frame->capacity < most / ROOM_GROWTH ? ROOM_GROWTH * frame->capacity : most, &larger) != KVG_OK) {
         return lose_for_memory(mesh, peer, frame->byte_count);
     }
     larger->peer = peer;

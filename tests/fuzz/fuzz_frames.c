@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #define MESSAGE_MAX 4096u
-#define BYTES_MAX   ((uint64_t)512 << 10) /* the mesh itself, spares, one frame of each kind on its way */
+#define BYTES_MAX   ((uint64_t)1 << 20) /* the mesh itself, spares, one frame of each kind on its way */
 
 typedef struct Expected { /* the next message of the plain reading */
     const uint8_t *at, *end;
