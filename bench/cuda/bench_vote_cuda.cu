@@ -327,7 +327,7 @@ typedef struct Where {
 static void find_out_kind(Batch *batch, bool bare, uint32_t threads, const uint32_t *warps, uint32_t rows, double (*told)[MARKS])
 {
     const uint32_t a_node = threads / 32 * MARKS;
-    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
+    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays, true);
     long long     *marks = nullptr, *host = (long long *)calloc((size_t)NODES * a_node, sizeof *host);
     static double  cycles[NODES];
 
@@ -361,8 +361,8 @@ static void find_out_kind(Batch *batch, bool bare, uint32_t threads, const uint3
 
 static void find_out(Batch *batch, Where *where)
 {
-    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
-    const uint32_t warps[] = {0, 2 * quick.entry_warps, 2 * quick.entry_warps + 2}, first[] = {0};
+    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays, true);
+    const uint32_t warps[] = {0, quick.late_warp, quick.late_warp + 2}, first[] = {0};
 
     find_out_kind(batch, false, quick.threads, warps, 3, where->cycles);
     find_out_kind(batch, true, (batch->units + 31) / 32 * 32, first, 1, where->cycles + 3);

@@ -59,27 +59,52 @@ static void machine_close(Machine &machine)
     fleet_close(&machine.fleet);
 }
 
-static Block block_of(Rank &rank, uint32_t r)
+enum What { BOTH, POST, DECIDE };
+
+template <int RANK> void run_kernel(const Quick &quick, What what)
 {
-    const Quick quick = quick_of(rank.board, rank.arrays);
+    if (what == BOTH) quick_kernel(quick, Tag<RANK>());
+    else if (what == POST) quick_post_kernel(quick, Tag<RANK>());
+    else quick_decide_kernel(quick, Tag<RANK>());
+}
+
+static Block block_of(Rank &rank, uint32_t r, What what)
+{
+    const bool  served = what == BOTH ? quick_serves(rank.board, rank.arrays) : what == POST ? quick_posts(rank.board, rank.arrays)
+                                                                                             : quick_decides(rank.board, rank.arrays);
+    const Quick quick = what == DECIDE ? quick_decide_of(rank.board, rank.arrays) : quick_of(rank.board, rank.arrays, what == BOTH);
     Block       block;
 
-    if (!quick_serves(rank.board, rank.arrays)) abort();
+    if (!served) abort();
     block.threads = quick.threads;
-    block.body = [quick, r] {
-        if (r == 0) quick_kernel(quick, Tag<0>());
-        else if (r == 1) quick_kernel(quick, Tag<1>());
-        else if (r == 2) quick_kernel(quick, Tag<2>());
-        else quick_kernel(quick, Tag<3>());
+    block.body = [quick, r, what] {
+        if (r == 0) run_kernel<0>(quick, what);
+        else if (r == 1) run_kernel<1>(quick, what);
+        else if (r == 2) run_kernel<2>(quick, what);
+        else run_kernel<3>(quick, what);
     };
     return block;
 }
 
-static void run(Machine &machine, uint32_t ranks, uint64_t seed)
+static void run(Machine &machine, uint32_t ranks, uint64_t seed, What what = BOTH)
 {
     std::vector<Block> blocks;
-    for (uint32_t r = 0; r < ranks; r++) blocks.push_back(block_of(machine.rank[r], r));
+    for (uint32_t r = 0; r < ranks; r++) blocks.push_back(block_of(machine.rank[r], r, what));
     run_blocks(blocks, seed);
+}
+
+// Two kernels where there is more than one stage.
+static void run_step(Machine &machine, uint64_t seed)
+{
+    const Scene &scene = machine.fleet.scene;
+
+    if (scene.tp == scene.ranks) {
+        run(machine, scene.ranks, seed);
+        return;
+    }
+    run(machine, scene.ranks, seed, POST);
+    run(machine, scene.ranks, seed, DECIDE);
+    run(machine, scene.ranks, seed, DECIDE); // nothing is posted: nothing happens
 }
 
 static void take_input(Rank &rank, const uint8_t *arena, const Scene &scene)
@@ -131,7 +156,7 @@ static void soak(const Scene &scene, uint64_t steps)
         for (uint32_t r = 0; r < scene.ranks; r++) take_input(machine.rank[r], machine.fleet.arena[r], scene);
         fleet_decide(&machine.fleet);
         quick += machine.rank[0].arrays.words->ahead == step;
-        run(machine, scene.ranks, step * 977 + scene.seed);
+        run_step(machine, step * 977 + scene.seed);
         compare(machine, step);
         stopped += fleet_words(&machine.fleet, 0)->stop != 0;
         acknowledge(machine);
@@ -179,7 +204,8 @@ int main()
 {
     //                      ranks tp entries slots columns rows faults one_epoch last unready seed
     const Scene scenes[] = {{1, 1, 1, 2, 0, 1, 9, 0, 0, 0, 1},       {2, 2, 64, 4, 5, 8, 9, 0, 0, 0, 2}, {2, 2, 256, 8, 0, 4, 9, 0, 13, 0, 3},
-                            {3, 3, 33, 4, 3, 70000, 6, 0, 0, 0, 4},  {4, 4, 97, 4, 0, 3, 5, 0, 7, 0, 5}, {2, 2, 31, 4, 0, 8, 0, 0, 0, 0, 6}};
+                            {3, 3, 33, 4, 3, 70000, 6, 0, 0, 0, 4},  {4, 4, 97, 4, 0, 3, 5, 0, 7, 0, 5}, {2, 2, 31, 4, 0, 8, 0, 0, 0, 0, 6},
+                            {2, 1, 64, 8, 5, 8, 9, 0, 0, 0, 7},      {4, 2, 33, 4, 0, 70000, 6, 0, 11, 0, 8}, {3, 1, 130, 4, 3, 3, 5, 0, 0, 0, 9}};
 
     for (const Scene &scene : scenes) soak(scene, scene.entries > 200 ? 60 : 150);
     absent(2);
