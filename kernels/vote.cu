@@ -5,8 +5,8 @@
  *   vote_kernel   serves every case; what it is made of is in vote_device.h
  *     1 load words and entries      2 digests, counts       3 barrier     4 units to every rank
  *     5 poll units, record by record into shared memory     6 barrier     7 decide, outcome word, publish
- *   quick_..      (vote_quick.h) where a record's units and entries have a thread each and what it is made of was formed by the step before. They
- *                 fall back on the same functions where a step is not the common case */
+ *   quick_..      (vote_quick.h) where the record was formed ahead and its units have a thread each; they fall back on the same functions where a
+ *                 step is not the common case */
 #include "kernels/vote_quick.h"
 
 #include "kernels/cuda_internal.h"
@@ -96,40 +96,41 @@ template <bool POST, bool DECIDE> KvgStatus launch(const KvVoteBoard *is, const 
     return kvg_cuda_check(cudaGetLastError(), "launching a vote");
 }
 
-template <class Kernel> KvgStatus launch_quick(Kernel kernel, const KvVoteBoard *board, const KvVoteArrays *arrays, const Quick &quick, KvgStream stream)
+template <class Kernel> KvgStatus launch_quick(Kernel kernel, uint32_t blocks, const KvVoteBoard *board, const KvVoteArrays *arrays, KvgStream stream)
 {
-    const size_t bytes = quick_shared_bytes(quick);
-
     KVG_TRY(check_board(board));
     KVG_TRY(check_arrays(board, arrays));
+    const Quick  quick = quick_of(*board, *arrays);
+    const size_t bytes = quick_shared_bytes(quick);
+
     KVG_TRY(allow_shared(reinterpret_cast<const void *>(kernel), bytes));
-    kernel<<<1, quick.threads, bytes, (cudaStream_t)stream>>>(quick, NoMarks());
+    kernel<<<blocks, quick.threads, bytes, (cudaStream_t)stream>>>(quick, NoMarks());
     return kvg_cuda_check(cudaGetLastError(), "launching a vote");
 }
 
-bool given(const KvVoteBoard *board, const KvVoteArrays *arrays)
+bool serves(const KvVoteBoard *board, const KvVoteArrays *arrays)
 {
-    return board != nullptr && arrays != nullptr && board->tp != 0 && board->ranks != 0;
+    return board != nullptr && arrays != nullptr && board->ranks != 0 && quick_serves(*board, *arrays);
 }
 
 } // namespace
 
 KvgStatus kvg_vote_post_launch(const KvVoteBoard *board, const KvVoteArrays *arrays, KvgStream stream)
 {
-    if (!given(board, arrays) || !quick_posts(*board, *arrays)) return launch<true, false>(board, arrays, stream);
-    return launch_quick(quick_post_kernel<NoMarks>, board, arrays, quick_of(*board, *arrays, false), stream);
+    if (!serves(board, arrays)) return launch<true, false>(board, arrays, stream);
+    return launch_quick(quick_post_kernel<NoMarks>, 1, board, arrays, stream);
 }
 
 KvgStatus kvg_vote_decide_launch(const KvVoteBoard *board, const KvVoteArrays *arrays, KvgStream stream)
 {
-    if (!given(board, arrays) || !quick_decides(*board, *arrays)) return launch<false, true>(board, arrays, stream);
-    return launch_quick(quick_decide_kernel<NoMarks>, board, arrays, quick_decide_of(*board, *arrays), stream);
+    if (!serves(board, arrays)) return launch<false, true>(board, arrays, stream);
+    return launch_quick(quick_decide_kernel<NoMarks>, 2, board, arrays, stream);
 }
 
 KvgStatus kvg_vote_launch(const KvVoteBoard *board, const KvVoteArrays *arrays, KvgStream stream)
 {
-    if (!given(board, arrays) || !quick_serves(*board, *arrays)) return launch<true, true>(board, arrays, stream);
-    return launch_quick(quick_kernel<NoMarks>, board, arrays, quick_of(*board, *arrays, true), stream);
+    if (!serves(board, arrays) || board->tp != board->ranks) return launch<true, true>(board, arrays, stream);
+    return launch_quick(quick_kernel<NoMarks>, 2, board, arrays, stream);
 }
 
 KvgStatus kvg_vote_peek_launch(const KvVoteBoard *is, uint64_t step, void *units, KvgStream stream)

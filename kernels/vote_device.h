@@ -26,6 +26,7 @@ struct Shared { /* of the kernels that serve every case */
     uint64_t            sums[WARPS_MAX][SUMS];
     const KvVoteRecord *record[KVG_VOTE_DEVICE_RANKS_MAX];
     uint32_t            missing, stopped;
+    uint64_t            kernel; /* the count of this kernel, where it forms ahead */
 };
 
 __device__ __forceinline__ uint8_t *unit_of(const Board &board, uint64_t slot_offset, uint32_t block, uint32_t from, uint32_t unit)
@@ -55,8 +56,8 @@ __device__ bool form_entries(const KvVoteArrays &arrays, const KvVoteWords &word
         uint16_t          stored = 0;
 
         if (counts) {
-            stored = words.accepts != 0 ? kvg_vote_stored(&entry) : 0;
-            bad |= words.accepts != 0 && !flags && kvg_vote_count_bad(&entry);
+            stored = kvg_vote_says(&entry, words.accepts);
+            bad |= !flags && kvg_vote_says_bad(&entry, words.accepts);
             kvg_vote_add_terms(&arrays, e, &entry, stored, &sums);
             if (flags) stored = arrays.accepted != nullptr && entry.accepted != 0;
         }
@@ -206,27 +207,124 @@ __device__ __noinline__ void give_up(const Board &board, const KvVoteArrays &arr
     }
 }
 
-/* What the next record is made of, as the entries stand now: each was written by the thread that reads it here. */
-__device__ void form_ahead(const KvVoteArrays &arrays, uint32_t count)
+/* ---- ahead */
+
+/* An entry as the record of a half has it: as it stands in half b, or, moved, as it will once all of that is published. */
+__device__ __forceinline__ KvVoteAheadSpan span_of(const KvVoteArrays &arrays, const KvVoteAhead &at, uint32_t b, uint32_t e, bool moved)
+{
+    KvVoteAheadSpan span = at.span[b][e];
+
+    if (!moved || span.staged == KVG_VOTE_SPAN_NONE) return span;
+    return KvVoteAheadSpan{span.len + span.staged, arrays.next_rows != nullptr ? arrays.next_rows[e] : 0};
+}
+
+/* Digests of half `to`, from half `from`: a thread an entry and digest, the targets first and then a class each. */
+__device__ __forceinline__ KvVoteSums half_sums(const KvVoteArrays &arrays, const KvVoteAhead &at, uint32_t from, uint32_t to)
+{
+    const uint32_t warps = kvg_vote_warps(arrays.entries), lane = threadIdx.x % 32;
+    KvVoteSums     sums = {0, 0, 0};
+    uint32_t       digest = 0;
+
+#pragma unroll 1
+    for (uint32_t w = threadIdx.x / 32;; w += blockDim.x / 32) {
+        for (; w >= warps && digest <= arrays.classes; digest++) w -= warps;
+        if (digest > arrays.classes) break;
+        const uint32_t        e = w * 32 + lane, c = digest - 1;
+        const KvVoteAheadSpan span = span_of(arrays, at, from, e, from != to);
+        const int32_t         slot = at.slot[e];
+        KvVoteAheadTerm       term = at.term[e];
+        if (digest == 0 && from != to) at.span[to][e] = span;
+        if (digest != 0) {
+            const KvVoteClass *cls = &arrays.class_at[c];
+            const uint32_t     base = cls->base_row != nullptr && slot >= 0 ? cls->base_row[slot] : 0, least = kvg_vote_base(cls->keep, span.len);
+            term = KvVoteAheadTerm{kvg_mix_place(e, c), kvg_mix_mark(cls->base_row != nullptr && least > base ? least : base)};
+        }
+        const uint64_t sum = slot >= 0 ? kvg_mix_joined(term.place, term.mark, (uint64_t)span.len + span.staged) : 0;
+        if (digest == 0) sums.targets += sum;
+        else sums.layout += sum;
+    }
+    sums.targets = warp_sum(sums.targets), sums.layout = warp_sum(sums.layout);
+    return sums;
+}
+
+/* Counts that are all as staged, of entries in use. */
+__device__ __forceinline__ uint32_t all_counts(const KvVoteArrays &arrays, const KvVoteAhead &at, uint32_t k)
+{
+    const uint32_t e = 2 * (k - KVG_VOTE_HEADER_WORDS);
+    uint32_t       word = 0;
+
+    if (k < KVG_VOTE_HEADER_WORDS) return 0;
+    if (e < arrays.entries && at.slot[e] >= 0) word = 0xffffu;
+    if (e + 1 < arrays.entries && at.slot[e + 1] >= 0) word |= 0xffff0000u;
+    return word;
+}
+
+/* The record of `step`, into half `to`. partial: shared, a warp's each. */
+__device__ __forceinline__ void form_half(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, uint64_t accepted, const KvVoteAhead &at,
+                                          uint32_t from, uint32_t to, uint64_t step, uint64_t decided, uint64_t kernel, KvVoteSums *partial)
+{
+    const KvVoteSums mine = half_sums(arrays, at, from, to);
+    const uint32_t   lane = threadIdx.x % 32, warps = blockDim.x / 32, u = threadIdx.x;
+
+    if (lane == 0) partial[threadIdx.x / 32] = mine;
+    __syncthreads();
+    if (u >= (kvg_vote_units(arrays.entries) + 31) / 32 * 32) return;
+    KvVoteAheadUnit unit = {{0, 0, 0}, kvg_vote_tag(step, words.epoch)};
+    if (u < 32) { /* the header's units and more: the whole warp adds up */
+        const KvVoteSums part = lane < warps ? partial[lane] : KvVoteSums{0, 0, 0};
+        const uint64_t   targets = kvg_digest_seal(words.running + warp_sum(part.targets)), layout = kvg_digest_seal(words.layout + warp_sum(part.layout));
+        const uint64_t   first = u == 0 ? step : u == 2 ? accepted : u == 3 ? layout >> 32 : u == 4 ? decided : 0; /* words 0 and 1 */
+        const uint64_t   second = u == 1 ? targets : u == 3 ? words.user : 0;                                     /* words 1 and 2 */
+        unit.word[0] = u == 1 ? board.is.rank << 16 : (uint32_t)first;
+        unit.word[1] = (uint32_t)(first >> 32) | (uint32_t)second;
+        unit.word[2] = u == 0 ? words.epoch : u == 2 ? (uint32_t)layout : u == 4 ? words.count : (uint32_t)(second >> 32);
+    }
+    if (u >= kvg_vote_units(arrays.entries)) return;
+    if (u >= 5) {
+        for (uint32_t w = 0; w < KVG_VOTE_UNIT_WORDS; w++) {
+            if (from != to) unit.word[w] = at.image[from][u].word[w]; /* counts stay what they are */
+            else if (words.accepts != 0) unit.word[w] = all_counts(arrays, at, u * KVG_VOTE_UNIT_WORDS + w);
+        }
+    }
+    at.image[to][u] = unit;
+    if (u == 0) store_pair(&at.head->formed[to], step, kernel);
+}
+
+/* From the arrays, as they stand after a publish: each entry was written by the thread that reads it here. Shared sums are nobody's by now. */
+__device__ void seed_ahead(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, uint64_t kernel, Shared &shared)
 {
     const KvVoteAhead at = kvg_vote_ahead_at(arrays.ahead, arrays.entries);
     const uint32_t    whole = kvg_vote_warps(arrays.entries) * KVG_VOTE_WARP;
+    KvVoteSums       *partial = reinterpret_cast<KvVoteSums *>(shared.sums);
+    uint64_t          accepted = 0;
 
     for (uint32_t e = threadIdx.x; e < whole; e += blockDim.x) {
-        KvVoteEntry entry = {-1, 0, KVG_VOTE_SPAN_NONE, 0, 0, 0};
-        KvVoteSums  sums = {0, 0, 0};
-
-        if (e < count) entry = kvg_vote_entry(&arrays, e);
-        if (entry.slot >= 0) kvg_vote_add_terms(&arrays, e, &entry, 0, &sums);
-        at.term[e] = KvVoteAheadTerm{kvg_mix_place(e, entry.id), kvg_mix_mark(entry.generation)};
-        at.span[e] = KvVoteAheadSpan{entry.len, entry.slot >= 0 ? entry.staged : KVG_VOTE_SPAN_NONE};
+        KvVoteEntry entry = {-1, 0, 0, 0, 0, 0};
+        if (e < words.count) entry = kvg_vote_entry(&arrays, e);
+        const KvVoteAheadTerm term = {kvg_mix_place(e, entry.id), kvg_mix_mark(entry.generation)};
+        at.term[e] = term;
+        at.span[0][e] = KvVoteAheadSpan{entry.len, entry.slot >= 0 ? entry.staged : KVG_VOTE_SPAN_NONE};
         at.slot[e] = entry.slot;
-        sums.targets = warp_sum(sums.targets), sums.layout = warp_sum(sums.layout);
-        if (e % KVG_VOTE_WARP == 0) at.sums[e / KVG_VOTE_WARP] = KvVoteAheadSums{sums.targets, sums.layout};
+        if (entry.slot >= 0) accepted += kvg_mix_joined(term.place, term.mark, KVG_VOTE_ACCEPTED_ALL);
     }
+    accepted = warp_sum(accepted);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32].accepted = accepted;
+    __syncthreads();
+    accepted = 0;
+    for (uint32_t w = 0; w < blockDim.x / 32; w++) accepted += partial[w].accepted;
+    accepted = words.accepts != 0 ? kvg_digest_seal(accepted) : 0;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        store_pair(&at.head->formed[1], 0, 0);
+        at.head->running = words.running, at.head->layout = words.layout, at.head->user = words.user;
+        at.head->epoch = words.epoch, at.head->accepts = words.accepts, at.head->accepted = accepted;
+    }
+    form_half(board, arrays, words, accepted, at, 0, 0, words.step + words.advance, words.step, kernel, partial);
 }
 
-__device__ void publish(const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, const uint16_t *stored)
+__device__ void publish(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, const uint16_t *stored,
+                        Shared &shared)
 {
     int owes = 0;
 
@@ -240,8 +338,8 @@ __device__ void publish(const KvVoteArrays &arrays, const KvVoteWords &words, co
         const bool writes = stop == KVG_VOTE_RUNS && e < words.count && (arrays.slots == nullptr || arrays.slots[e] >= 0);
         arrays.rows[e] = writes ? kvg_vote_next_rows(&arrays, words.step, words.last, e) : 0;
     }
-    const bool ahead = arrays.ahead != nullptr && stop == KVG_VOTE_RUNS;
-    if (ahead) form_ahead(arrays, words.count);
+    const bool ahead = arrays.ahead != nullptr && stop == KVG_VOTE_RUNS && words.accepts != KVG_VOTE_ACCEPTS_COUNTS;
+    if (ahead) seed_ahead(board, arrays, words, shared.kernel, shared);
     if (threadIdx.x == 0) {
         arrays.words->step = words.step + words.advance;
         arrays.words->decided = words.step;
@@ -251,7 +349,7 @@ __device__ void publish(const KvVoteArrays &arrays, const KvVoteWords &words, co
 }
 
 /* Every thread for itself: no barrier but that of a publish that looks for what stayed behind. */
-__device__ void decide(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, const Shared &shared)
+__device__ void decide(const Board &board, const KvVoteArrays &arrays, const KvVoteWords &words, const KvVoteEntry &mine, Shared &shared)
 {
     const KvVoteOutcome outcome = kvg_vote_decide_inline(shared.record, board.is.ranks, board.is.tp);
     uint32_t            passed = 0;
@@ -266,7 +364,7 @@ __device__ void decide(const Board &board, const KvVoteArrays &arrays, const KvV
         return;
     }
     while (shared.record[passed]->accepted == 0) passed++; /* there is one, or it were no publish */
-    publish(arrays, words, mine, shared.record[passed]->accepted_rows);
+    publish(board, arrays, words, mine, shared.record[passed]->accepted_rows, shared);
 }
 
 /* ---- a whole step, whatever the case */

@@ -48,69 +48,23 @@ __device__ __forceinline__ uint64_t now_ns()
     return now;
 }
 
-/* ---- the own GPU's */
-
-__device__ __forceinline__ uint32_t load_four(const void *at)
-{
-    uint32_t value;
-    asm volatile("ld.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ uint64_t load_eight(const void *at)
-{
-    uint64_t value;
-    asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-    return value;
-}
+/* ---- the own GPU's: two words at once */
 
 __device__ __forceinline__ void load_pair(const void *at, uint64_t &low, uint64_t &high)
 {
-    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
+    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
 }
 
-/* ---- stores that are passed either way: `on` 0 stores nothing */
-
-__device__ __forceinline__ void store_unit_if(uint32_t on, void *at, const Unit &unit)
+__device__ __forceinline__ void store_pair(void *at, uint64_t low, uint64_t high)
 {
-    uint64_t low = (uint64_t)unit.word[1] << 32 | unit.word[0], high = (uint64_t)unit.tag << 32 | unit.word[2];
-    asm volatile("{ .reg .pred p; .reg .b128 t; setp.ne.u32 p, %3, 0; mov.b128 t, {%1, %2}; @p st.relaxed.sys.global.b128 [%0], t; }" ::"l"(at),
-                 "l"(low), "l"(high), "r"(on) : "memory");
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(low), "l"(high) : "memory");
 }
 
-__device__ __forceinline__ void store_host_if(uint32_t on, uint64_t *at, uint64_t value)
+__device__ __forceinline__ Unit load_own_unit(const void *at)
 {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.relaxed.sys.global.b64 [%0], %1; }" ::"l"(at), "l"(value), "r"(on) : "memory");
-}
-
-__device__ __forceinline__ void store_four_if(uint32_t on, void *at, uint32_t value)
-{
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(at), "r"(value), "r"(on) : "memory");
-}
-
-__device__ __forceinline__ void store_pair_if(uint32_t on, void *at, uint64_t low, uint64_t high)
-{
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u64 [%0], {%1, %2}; }" ::"l"(at), "l"(low), "l"(high), "r"(on)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_two_if(uint32_t on, void *at, uint32_t low, uint32_t high)
-{
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u32 [%0], {%1, %2}; }" ::"l"(at), "r"(low), "r"(high), "r"(on)
-                 : "memory");
-}
-
-/* Worked out here, not where it is used. */
-template <class T> __device__ __forceinline__ T *settled(T *at)
-{
-    asm volatile("" : "+l"(at));
-    return at;
-}
-
-__device__ __forceinline__ uint32_t settled(uint32_t value)
-{
-    asm volatile("" : "+r"(value));
-    return value;
+    uint64_t low, high;
+    load_pair(at, low, high);
+    return Unit{{(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high}, (uint32_t)(high >> 32)};
 }
 
 } // namespace

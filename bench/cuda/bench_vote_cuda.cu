@@ -3,14 +3,14 @@
  *   empty      a kernel that does nothing
  *   bare       stores its record into every peer's memory and awaits theirs, without bound: no digest, no decision, nothing published
  *   weak       the same with plain vector stores and volatile loads: what the strong 128-bit ones cost beside them
- *   vote       post and decide in one kernel: digests, deadline and stop word, decision, lengths, outcome word
- *   unready    the same with nothing formed ahead
+ *   vote       post and decide in one kernel: digests, deadline and stop word, decision, lengths, outcome word. All that is staged is accepted
+ *   unready    the same with nothing formed ahead, as where the engine accepts a part
  *   two        the same as two kernels
  *   allreduce  ncclAllReduce of 64 bytes (u64, min)
  * graph: microseconds a node of a graph of 200, replayed; host: from the launch until the host has the result (vote: its outcome word; the others:
  * the stream's end). The kinds take turns round by round, and a round's ratio is of neighbours in time; reported are medians over rounds. Every
- * published length and record is checked. Times are rank 0's. Where a vote's time goes is told by clocks: cycles from the start of the block's first warp, by which
- * the first entry warp, the late warp and the first unit warp have passed each point of the kernel (vote_quick.h), and bare's; 0: not on its way. */
+ * published length and record is checked. Times are rank 0's. Where the time goes is told by clocks: cycles from the start of the block's first warp until
+ * the last one has passed each point of the kernel (vote_quick.h). */
 #define OMPI_SKIP_MPICXX 1
 #include <cuda_runtime.h>
 #include <mpi.h>
@@ -28,10 +28,10 @@ typedef enum Kind { EMPTY = 0, BARE, WEAK, VOTE, UNREADY, TWO, ALLREDUCE, KINDS 
 static const char *const kind_names[KINDS] = {"empty", "bare", "weak", "vote", "unready", "two", "allreduce"};
 
 /* Points of quick_kernel. */
-enum { MARKS = 8 };
-enum { WARPS_TOLD = 4 };
-static const char *const warp_names[WARPS_TOLD] = {"first entry warp", "late warp", "first unit warp", "bare"};
-static const char *const mark_names[MARKS] = {"start", "formed", "met", "planned", "sent", "arrived", "agreed", "stored"};
+enum { MARKS = 6 };
+enum { WARPS_TOLD = 2 };
+static const char *const warp_names[WARPS_TOLD] = {"vote", "bare"};
+static const char *const mark_names[MARKS] = {"start", "loaded", "sent", "heard", "agreed", "stored"};
 
 #define BAR_BARE_US 1.8
 #define BAR_VOTE 1.3       /* over bare, in a graph */
@@ -56,12 +56,12 @@ static int world_rank;
 
 __global__ void empty_kernel() {}
 
-/* Cycles of the first lanes of a block's warps: [warps][MARKS]. */
+/* Cycles of the first lanes of the first block's warps: [warps][MARKS]. */
 struct ClockMarks {
     long long *to;
     __device__ __forceinline__ void at(int mark) const
     {
-        if (threadIdx.x % 32 == 0) to[threadIdx.x / 32 * MARKS + mark] = clock64();
+        if (threadIdx.x % 32 == 0 && blockIdx.x == 0) to[threadIdx.x / 32 * MARKS + mark] = clock64();
     }
 };
 
@@ -86,7 +86,7 @@ __global__ void bare_kernel(const __grid_constant__ KvVoteBoard board, uint32_t 
         } else {
             asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high) : "memory");
         }
-        marks.at(4);
+        marks.at(2);
         do {
             if (STRONG) {
                 asm volatile("{ .reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(low), "=l"(high) : "l"(at) : "memory");
@@ -95,10 +95,10 @@ __global__ void bare_kernel(const __grid_constant__ KvVoteBoard board, uint32_t 
             }
         } while ((uint32_t)(high >> 32) != tag);
     }
-    marks.at(5);
+    marks.at(3);
     __syncthreads();
     if (u == 0 && threadIdx.y == 0) *step = s + 1;
-    marks.at(7);
+    marks.at(5);
 }
 
 /* ---- a batch of sequences */
@@ -107,7 +107,7 @@ typedef struct Batch {
     uint32_t           sequences, units;
     KvNcclVote        *vote, *bare; /* boards of their own: one kind's steps are not the other's */
     KvVoteArrays       arrays;
-    uint32_t          *accepted, *len, *len_staged, *next_rows, *taken, *base_row;
+    uint32_t          *len, *len_staged, *next_rows, *taken, *base_row;
     volatile uint64_t *outcome;
     KvVoteArrays       unready; /* the same, with nothing formed ahead */
     uint64_t          *bare_step;
@@ -136,9 +136,9 @@ template <class T> T *upload_made(size_t count, T (*make)(size_t))
     return memory;
 }
 
-/* Every sequence has staged 3 rows and takes 1, 2 or 3 of them; the slots are shuffled. */
-static uint32_t accepted_of(size_t e) { return 1 + (uint32_t)(e % 3); }
-static uint32_t three(size_t) { return 3; }
+/* Every sequence stages 3 rows and takes them; the slots are shuffled. */
+enum { ROWS = 3 };
+static uint32_t three(size_t) { return ROWS; }
 static uint32_t zero(size_t) { return 0; }
 static uint64_t id_of(size_t e) { return e * 0x9e3779b97f4a7c15ull; }
 static uint64_t generation_of(size_t e) { return e % 5; }
@@ -151,7 +151,7 @@ static void make_arrays(Batch *batch)
     uint64_t       one = 1, *outcome = nullptr;
     uint32_t       record[(64 + 2 * 256) / 4 + 8] = {7};
 
-    words.step = words.advance = words.accepts = 1;
+    words.step = words.advance = 1, words.accepts = KVG_VOTE_ACCEPTS_ALL;
     words.running = 77, words.layout = 5, words.user = 9, words.epoch = 3, words.count = n;
     for (uint32_t e = 0; e < n; e++) slots[e] = (int32_t)((e * 37u + 5u) % n); /* n is a power of two */
     KvVoteArrays *a = &batch->arrays;
@@ -161,8 +161,8 @@ static void make_arrays(Batch *batch)
     a->slots = upload(slots, n);
     a->ids = upload_made<uint64_t>(n, id_of);
     a->generations = upload_made<uint64_t>(n, generation_of);
-    a->accepted = upload_made<uint32_t>(n, accepted_of);
     CU(cudaMalloc(&a->ahead, kvg_vote_ahead_bytes(n)));
+    CU(cudaMemset(a->ahead, 0, kvg_vote_ahead_bytes(n)));
     a->next_rows = upload_made<uint32_t>(n, three);
     a->taken = batch->taken = upload_made<uint32_t>(n, zero);
     a->len = batch->len = upload_made<uint32_t>(n, zero);
@@ -323,11 +323,11 @@ typedef struct Where {
     double cycles[WARPS_TOLD][MARKS]; /* cycles from the start, medians over nodes */
 } Where;
 
-/* NODES launches of one kind, each with marks of its own; `warps` of them are told as `rows`. */
-static void find_out_kind(Batch *batch, bool bare, uint32_t threads, const uint32_t *warps, uint32_t rows, double (*told)[MARKS])
+/* NODES launches of one kind, each with marks of its own: when the last warp of the block that exchanges has passed. */
+static void find_out_kind(Batch *batch, bool bare, uint32_t threads, double *told)
 {
     const uint32_t a_node = threads / 32 * MARKS;
-    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays, true);
+    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
     long long     *marks = nullptr, *host = (long long *)calloc((size_t)NODES * a_node, sizeof *host);
     static double  cycles[NODES];
 
@@ -340,20 +340,23 @@ static void find_out_kind(Batch *batch, bool bare, uint32_t threads, const uint3
         if (bare) {
             bare_kernel<true><<<1, threads, 0, batch->stream>>>(*kvg_nccl_vote_board(batch->bare), batch->units, batch->bare_record, batch->bare_step, to);
         } else {
-            quick_kernel<ClockMarks><<<1, threads, quick_shared_bytes(quick), batch->stream>>>(quick, to);
+            quick_kernel<ClockMarks><<<2, threads, quick_shared_bytes(quick), batch->stream>>>(quick, to);
         }
     }
     CU(cudaStreamSynchronize(batch->stream));
     if (!bare) batch->votes += NODES;
     CU(cudaMemcpy(host, marks, NODES * a_node * sizeof *marks, cudaMemcpyDeviceToHost));
-    for (uint32_t k = 0; k < rows * MARKS; k++) {
+    for (int k = 0; k < MARKS; k++) {
         for (int node = 0; node < NODES; node++) {
-            const long long *of = host + node * a_node, at = of[warps[k / MARKS] * MARKS + k % MARKS];
-            long long        begin = of[0];
-            for (uint32_t w = 1; w < threads / 32; w++) begin = of[w * MARKS] < begin ? of[w * MARKS] : begin;
-            cycles[node] = at != 0 ? (double)(at - begin) : 0;
+            const long long *of = host + node * a_node;
+            long long        begin = of[0], end = 0;
+            for (uint32_t w = 0; w < threads / 32; w++) {
+                begin = of[w * MARKS] < begin ? of[w * MARKS] : begin;
+                end = of[w * MARKS + k] > end ? of[w * MARKS + k] : end;
+            }
+            cycles[node] = end != 0 ? (double)(end - begin) : 0;
         }
-        told[k / MARKS][k % MARKS] = bench_median(cycles + NODES / 2, NODES / 2);
+        told[k] = bench_median(cycles + NODES / 2, NODES / 2);
     }
     CU(cudaFree(marks));
     free(host);
@@ -361,11 +364,10 @@ static void find_out_kind(Batch *batch, bool bare, uint32_t threads, const uint3
 
 static void find_out(Batch *batch, Where *where)
 {
-    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays, true);
-    const uint32_t warps[] = {0, quick.late_warp, quick.late_warp + 2}, first[] = {0};
+    const Quick    quick = quick_of(*kvg_nccl_vote_board(batch->vote), batch->arrays);
 
-    find_out_kind(batch, false, quick.threads, warps, 3, where->cycles);
-    find_out_kind(batch, true, (batch->units + 31) / 32 * 32, first, 1, where->cycles + 3);
+    find_out_kind(batch, false, quick.threads, where->cycles[0]);
+    find_out_kind(batch, true, (batch->units + 31) / 32 * 32, where->cycles[1]);
 }
 
 /* ---- is it right? */
@@ -382,8 +384,8 @@ static uint64_t count_wrong(Batch *batch)
     CU(cudaMemcpy(taken, batch->taken, n * sizeof *taken, cudaMemcpyDeviceToHost));
     CU(cudaMemcpy(&words, batch->arrays.words, sizeof words, cudaMemcpyDeviceToHost));
     for (uint32_t e = 0; e < n; e++) {
-        wrong += len[(e * 37u + 5u) % n] != batch->votes * accepted_of(e);
-        wrong += taken[e] != accepted_of(e);
+        wrong += len[(e * 37u + 5u) % n] != batch->votes * ROWS;
+        wrong += taken[e] != ROWS;
     }
     KvVoteWord word = kvg_vote_word(*batch->outcome, batch->votes);
     wrong += words.step != batch->votes + 1 || words.stop != 0 || word.kind != KVG_VOTE_WORD_DECIDED || word.step != batch->votes ||

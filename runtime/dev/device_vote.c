@@ -41,8 +41,10 @@ size_t kvg_vote_board_bytes(const KvVoteBoard *board)
 
 size_t kvg_vote_ahead_bytes(uint32_t entries)
 {
-    const size_t a_warp = KVG_VOTE_WARP * (sizeof(KvVoteAheadTerm) + sizeof(KvVoteAheadSpan) + sizeof(int32_t)) + sizeof(KvVoteAheadSums);
-    return kvg_vote_warps(entries) * a_warp;
+    const KvVoteAhead at = { 0 }; /* for sizes alone */
+    const size_t      whole = (size_t)kvg_vote_warps(entries) * KVG_VOTE_WARP;
+
+    return sizeof *at.head + whole * (sizeof *at.term + 2 * sizeof **at.span + sizeof *at.slot) + 2 * kvg_vote_units(entries) * sizeof **at.image;
 }
 
 /* ---- the control block: words that a device reads, each written at once */
@@ -126,9 +128,9 @@ static int32_t own_status(const KvVoteArrays *arrays)
 {
     const KvVoteWords *words = arrays->words;
 
-    for (uint32_t e = 0; e < words->count && words->status == 0 && words->accepts != 0; e++) {
+    for (uint32_t e = 0; e < words->count && words->status == 0; e++) {
         KvVoteEntry entry = kvg_vote_entry(arrays, e);
-        if (entry.slot >= 0 && kvg_vote_count_bad(&entry)) {
+        if (entry.slot >= 0 && kvg_vote_says_bad(&entry, words->accepts)) {
             return KVG_EINVAL;
         }
     }
@@ -147,7 +149,7 @@ void kvg_vote_form_ref(const KvVoteBoard *board, const KvVoteArrays *arrays, KvV
         if (entry.slot < 0) {
             continue;
         }
-        uint16_t stored = words->accepts != 0 ? kvg_vote_stored(&entry) : 0;
+        uint16_t stored = kvg_vote_says(&entry, words->accepts);
         kvg_vote_add_terms(arrays, e, &entry, stored, &sums);
         record->accepted_rows[e] = status == KVG_ETAINTED ? arrays->accepted != NULL && entry.accepted != 0 : stored;
     }

@@ -66,9 +66,15 @@ typedef struct KvVoteWords {
     uint32_t epoch;
     uint32_t count;   /* entries in use */
     int32_t  status;  /* 0 ready; else the KvgStatus of this rank's "no" */
-    uint32_t accepts; /* 1: this rank passes accepted counts */
+    uint32_t accepts; /* KvVoteAccepts */
     uint64_t reserved; /* 0 */
 } KvVoteWords;
+
+typedef enum KvVoteAccepts {
+    KVG_VOTE_ACCEPTS_NONE   = 0, /* this rank passes no accepted counts */
+    KVG_VOTE_ACCEPTS_COUNTS = 1, /* those of KvVoteArrays.accepted */
+    KVG_VOTE_ACCEPTS_ALL    = 2  /* all that is staged, whatever stands there: then a record can be formed ahead */
+} KvVoteAccepts;
 
 typedef enum KvVoteStop {
     KVG_VOTE_RUNS         = 0,
@@ -86,8 +92,9 @@ typedef struct KvVoteClass {
 /** A batch's arrays. What is [entries] goes by the entry's place in the record, what is [slots] by the store's slot. */
 typedef struct KvVoteArrays {
     KvVoteWords    *words;       /* 16-byte aligned */
-    void           *ahead;       /* [kvg_vote_ahead_bytes(entries)] 16-byte aligned, the kernels' own: what the next record is made of, formed while
-                                    this step's records travel. NULL: formed when it is posted, which takes longer. Host twins leave it alone */
+    void           *ahead;       /* [kvg_vote_ahead_bytes(entries)] 16-byte aligned, zeroed before the first step, the kernels' own: the next record,
+                                    formed while this step's records travel. NULL: formed when it is posted, which takes longer. Host twins
+                                    leave it alone */
     const uint32_t *accepted;    /* [entries] rows of those staged. NULL: all. With status ETAINTED: 1 for each sequence that is tainted */
     const uint32_t *next_rows;   /* [entries] rows that the next step stages: len_staged goes ahead by them. NULL: 0 */
     uint64_t       *outcome;     /* mapped host memory, as the device sees it */

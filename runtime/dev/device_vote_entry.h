@@ -110,6 +110,19 @@ KVG_HD static inline uint16_t kvg_vote_stored(const KvVoteEntry *entry)
     return (uint16_t)(entry->accepted == entry->staged ? KVG_VOTE_ACCEPTED_ALL : entry->accepted);
 }
 
+/* What a record says of an entry, by KvVoteWords.accepts. */
+KVG_HD static inline uint16_t kvg_vote_says(const KvVoteEntry *entry, uint32_t accepts)
+{
+    if (accepts == 0) return 0;
+    return accepts == KVG_VOTE_ACCEPTS_ALL ? (uint16_t)KVG_VOTE_ACCEPTED_ALL : kvg_vote_stored(entry);
+}
+
+/* 1 where it cannot say so. */
+KVG_HD static inline int kvg_vote_says_bad(const KvVoteEntry *entry, uint32_t accepts)
+{
+    return accepts == KVG_VOTE_ACCEPTS_COUNTS && kvg_vote_count_bad(entry);
+}
+
 KVG_HD static inline void kvg_vote_add_terms(const KvVoteArrays *arrays, uint32_t e, const KvVoteEntry *entry, uint16_t stored, KvVoteSums *sums)
 {
     uint64_t target = (uint64_t)entry->len + entry->staged;
@@ -122,44 +135,64 @@ KVG_HD static inline void kvg_vote_add_terms(const KvVoteArrays *arrays, uint32_
     }
 }
 
-/* ---- what the next record is made of, formed ahead: for entries, in whole warps of 32, four arrays behind each other */
+/* ---- the next record, formed ahead by the kernels: two halves that take turns */
 
 enum { KVG_VOTE_WARP = 32 };
 #define KVG_VOTE_SPAN_NONE UINT32_MAX /* staged of an entry that is in no digest */
+
+typedef struct KvVoteAheadOf { /* read and written as one: */
+    uint64_t step;   /* what a half is of; 0: nothing */
+    uint64_t kernel; /* and the count of the kernel that formed it, whose like may not use it yet */
+} KvVoteAheadOf;
+
+typedef struct KvVoteAheadHead {
+    KvVoteAheadOf formed[2];
+    uint64_t      running, layout, user; /* the words that it was formed with: others, and it is worth nothing */
+    uint32_t      epoch, accepts;
+    uint64_t      accepted;  /* the digest of counts that are all as staged */
+    uint64_t      reserved;
+    uint64_t      kernel[2]; /* kernels so far, as either block of them has counted */
+} KvVoteAheadHead;
 
 typedef struct KvVoteAheadTerm { /* what a term of a digest keeps from step to step */
     uint64_t place, mark;
 } KvVoteAheadTerm;
 
-typedef struct KvVoteAheadSums { /* over a warp's entries */
-    uint64_t targets, layout;
-} KvVoteAheadSums;
-
 typedef struct KvVoteAheadSpan {
     uint32_t len, staged; /* staged: rows */
 } KvVoteAheadSpan;
 
+typedef struct KvVoteAheadUnit {
+    uint32_t word[3], tag;
+} KvVoteAheadUnit;
+
 typedef struct KvVoteAhead {
-    KvVoteAheadTerm *term;
-    KvVoteAheadSums *sums;
-    KvVoteAheadSpan *span;
-    int32_t         *slot;
+    KvVoteAheadHead *head;
+    KvVoteAheadTerm *term;     /* [entries, in whole warps] */
+    KvVoteAheadUnit *image[2]; /* [units of a record of so many entries] */
+    KvVoteAheadSpan *span[2];  /* [entries, in whole warps] */
+    int32_t         *slot;     /* likewise; -1: none, or not in use */
+    void            *end;
 } KvVoteAhead;
 
-KVG_HD static inline uint32_t kvg_vote_warps(uint32_t entries)
+KVG_HD static inline uint32_t kvg_vote_warps(uint32_t threads)
 {
-    return (entries + KVG_VOTE_WARP - 1) / KVG_VOTE_WARP;
+    return (threads + KVG_VOTE_WARP - 1) / KVG_VOTE_WARP;
 }
 
 KVG_HD static inline KvVoteAhead kvg_vote_ahead_at(void *memory, uint32_t entries)
 {
-    const uint32_t warps = kvg_vote_warps(entries);
-    KvVoteAhead    at;
+    const size_t whole = (size_t)kvg_vote_warps(entries) * KVG_VOTE_WARP, units = kvg_vote_units(entries);
+    KvVoteAhead  at;
 
-    at.term = (KvVoteAheadTerm *)memory;
-    at.sums = (KvVoteAheadSums *)(void *)(at.term + (size_t)warps * KVG_VOTE_WARP);
-    at.span = (KvVoteAheadSpan *)(void *)(at.sums + warps);
-    at.slot = (int32_t *)(void *)(at.span + (size_t)warps * KVG_VOTE_WARP);
+    at.head = (KvVoteAheadHead *)memory;
+    at.term = (KvVoteAheadTerm *)(void *)(at.head + 1);
+    at.image[0] = (KvVoteAheadUnit *)(void *)(at.term + whole);
+    at.image[1] = at.image[0] + units;
+    at.span[0] = (KvVoteAheadSpan *)(void *)(at.image[1] + units);
+    at.span[1] = at.span[0] + whole;
+    at.slot = (int32_t *)(void *)(at.span[1] + whole);
+    at.end = at.slot + whole;
     return at;
 }
 

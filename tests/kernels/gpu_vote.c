@@ -334,11 +334,11 @@ int main(int argc, char **argv)
 {
     static const Scene scenes[] = {
         { .ranks = 2, .tp = 2, .entries = 64, .slots = 4, .columns = 5, .rows_most = 8, .fault_every = 100, .seed = 31 },
-        { .ranks = 2, .tp = 2, .entries = 256, .slots = 8, .rows_most = 4, .fault_every = 100, .last_every = 77, .seed = 34 },
-        { .ranks = 2, .tp = 2, .entries = 97, .slots = 8, .rows_most = 70000, .fault_every = 100, .one_epoch = 1, .seed = 35 },
+        { .ranks = 2, .tp = 2, .entries = 256, .slots = 8, .rows_most = 4, .fault_every = 100, .last_every = 77, .all = 1, .seed = 34 },
+        { .ranks = 2, .tp = 2, .entries = 97, .slots = 8, .rows_most = 70000, .fault_every = 100, .one_epoch = 1, .all = 1, .seed = 35 },
         { .ranks = 2, .tp = 2, .entries = 64, .slots = 4, .columns = 5, .rows_most = 8, .fault_every = 100, .unready = 1, .seed = 36 },
-        { .ranks = 2, .tp = 1, .entries = 256, .slots = 8, .columns = 0, .rows_most = 4, .fault_every = 100, .one_epoch = 1, .seed = 32 },
-        { .ranks = 2, .tp = 2, .entries = 2000, .slots = 4, .columns = 3, .rows_most = 2, .fault_every = 200, .seed = 33 },
+        { .ranks = 2, .tp = 1, .entries = 256, .slots = 8, .columns = 0, .rows_most = 4, .fault_every = 100, .one_epoch = 1, .all = 1, .seed = 32 },
+        { .ranks = 2, .tp = 2, .entries = 2000, .slots = 4, .columns = 3, .rows_most = 2, .fault_every = 200, .all = 1, .seed = 33 },
     };
     uint64_t steps = argc > 2 && strcmp(argv[1], "--steps") == 0 ? strtoull(argv[2], NULL, 10) : 10000;
     int      ranks = 0;

@@ -78,16 +78,16 @@ static void device_close(Device *device)
 
 static const struct { Scene scene; uint32_t lanes; int split; } soaks[] = {
     { { .ranks = 1, .tp = 1, .entries = 1, .slots = 2, .rows_most = 1, .fault_every = 60, .seed = 11 }, 1, 0 },
-    { { .ranks = 1, .tp = 1, .entries = 0, .slots = 2, .rows_most = 1, .fault_every = 60, .seed = 12 }, 1, 1 },
-    { { .ranks = 2, .tp = 2, .entries = 64, .slots = 4, .columns = 5, .rows_most = 8, .fault_every = 60, .seed = 13 }, 1, 0 },
+    { { .ranks = 1, .tp = 1, .entries = 0, .slots = 2, .rows_most = 1, .fault_every = 60, .all = 1, .seed = 12 }, 1, 1 },
+    { { .ranks = 2, .tp = 2, .entries = 64, .slots = 4, .columns = 5, .rows_most = 8, .fault_every = 60, .all = 1, .seed = 13 }, 1, 0 },
     { { .ranks = 2, .tp = 2, .entries = 64, .slots = 4, .columns = 5, .rows_most = 8, .fault_every = 60, .unready = 1, .seed = 18 }, 1, 0 },
-    { { .ranks = 2, .tp = 2, .entries = 256, .slots = 4, .rows_most = 8, .fault_every = 60, .last_every = 37, .seed = 19 }, 1, 0 },
-    { { .ranks = 4, .tp = 4, .entries = 97, .slots = 8, .rows_most = 70000, .fault_every = 60, .one_epoch = 1, .last_every = 41, .seed = 25 }, 2, 0 },
-    { { .ranks = 1, .tp = 1, .entries = 31, .slots = 2, .rows_most = 3, .fault_every = 60, .last_every = 23, .seed = 26 }, 1, 0 },
-    { { .ranks = 2, .tp = 1, .entries = 257, .slots = 8, .columns = 3, .rows_most = 3, .fault_every = 60, .one_epoch = 1, .seed = 14 }, 2, 1 },
-    { { .ranks = 4, .tp = 2, .entries = 33, .slots = 4, .columns = 4, .rows_most = 5, .fault_every = 60, .one_epoch = 1, .seed = 15 }, 2, 1 },
-    { { .ranks = 3, .tp = 3, .entries = 1501, .slots = 4, .columns = 0, .rows_most = 70000, .fault_every = 60, .seed = 16 }, 1, 0 },
-    { { .ranks = 2, .tp = 2, .entries = 9000, .slots = 4, .columns = 0, .rows_most = 4, .fault_every = 0, .seed = 17 }, 1, 0 }, /* past 48 KiB */
+    { { .ranks = 2, .tp = 2, .entries = 256, .slots = 4, .rows_most = 8, .fault_every = 60, .last_every = 37, .all = 1, .seed = 19 }, 1, 0 },
+    { { .ranks = 4, .tp = 4, .entries = 97, .slots = 8, .rows_most = 70000, .fault_every = 60, .one_epoch = 1, .last_every = 41, .all = 1, .seed = 25 }, 2, 0 },
+    { { .ranks = 1, .tp = 1, .entries = 31, .slots = 2, .rows_most = 3, .fault_every = 60, .last_every = 23, .all = 1, .seed = 26 }, 1, 0 },
+    { { .ranks = 2, .tp = 1, .entries = 257, .slots = 8, .columns = 3, .rows_most = 3, .fault_every = 60, .one_epoch = 1, .all = 1, .seed = 14 }, 2, 1 },
+    { { .ranks = 4, .tp = 2, .entries = 33, .slots = 4, .columns = 4, .rows_most = 5, .fault_every = 60, .one_epoch = 1, .all = 1, .seed = 15 }, 2, 1 },
+    { { .ranks = 3, .tp = 3, .entries = 1501, .slots = 4, .columns = 0, .rows_most = 70000, .fault_every = 60, .all = 1, .seed = 16 }, 1, 0 },
+    { { .ranks = 2, .tp = 2, .entries = 9000, .slots = 4, .columns = 0, .rows_most = 4, .fault_every = 0, .all = 1, .seed = 17 }, 1, 0 }, /* past 48 KiB */
 };
 enum { SOAKS = sizeof soaks / sizeof *soaks };
 

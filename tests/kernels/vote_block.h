@@ -43,7 +43,7 @@ struct Fiber {
 };
 
 struct Block {
-    uint32_t              threads;
+    uint32_t              threads, index; /* index: of its grid */
     std::function<void()> body;
     std::vector<Fiber>    fibers;
     std::vector<Meeting>  warps;
@@ -52,7 +52,7 @@ struct Block {
 
 static Fiber     *fiber_now;
 static jmp_buf    scheduler;
-static Dim        threadIdx, blockDim;
+static Dim        threadIdx, blockIdx, blockDim;
 static uint64_t   host_ns;
 
 static void give_turn()
@@ -188,7 +188,7 @@ static void run_blocks(std::vector<Block> &blocks, uint64_t seed)
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         at = (at + 1 + (seed >> 60 == 0 ? (size_t)(seed >> 33) : 0)) % live.size(); /* in order, with a jump now and then */
         fiber_now = live[at];
-        threadIdx.x = fiber_now->index, blockDim.x = fiber_now->block->threads;
+        threadIdx.x = fiber_now->index, blockIdx.x = fiber_now->block->index, blockDim.x = fiber_now->block->threads;
         take_turn();
         if (live[at]->done) live[at] = live.back(), live.pop_back();
     }
@@ -213,39 +213,23 @@ static Unit load_unit(const void *at)
     return unit;
 }
 
-static uint32_t load_four(const void *at)
-{
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-static uint64_t load_eight(const void *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
 static void load_pair(const void *at, uint64_t &low, uint64_t &high)
 {
-    low = load_eight(at), high = load_eight((const uint8_t *)at + 8);
+    memcpy(&low, at, 8);
+    memcpy(&high, (const uint8_t *)at + 8, 8);
 }
 
-static void store_unit_if(uint32_t on, void *at, const Unit &unit) { if (on) memcpy(at, &unit, sizeof unit); }
-static void store_host_if(uint32_t on, uint64_t *at, uint64_t value) { if (on) *at = value; }
-static void store_four_if(uint32_t on, void *at, uint32_t value) { if (on) memcpy(at, &value, sizeof value); }
-
-static void store_two_if(uint32_t on, void *at, uint32_t low, uint32_t high)
+static void store_pair(void *at, uint64_t low, uint64_t high)
 {
-    store_four_if(on, at, low);
-    store_four_if(on, (uint8_t *)at + 4, high);
+    memcpy(at, &low, 8);
+    memcpy((uint8_t *)at + 8, &high, 8);
 }
 
-static void store_pair_if(uint32_t on, void *at, uint64_t low, uint64_t high)
+static Unit load_own_unit(const void *at)
 {
-    store_host_if(on, (uint64_t *)at, low);
-    store_host_if(on, (uint64_t *)at + 1, high);
+    Unit unit;
+    memcpy(&unit, at, sizeof unit);
+    return unit;
 }
 
 #endif

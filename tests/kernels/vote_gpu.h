@@ -72,7 +72,7 @@ static inline void gpu_lane_open(GpuLane *lane, const Scene *scene, volatile uin
     lane->arrays.outcome = outcome_device;
     if (scene->unready || scene->entries == 0) return;
     GPU_CUDA(cudaMalloc(&lane->ahead, kvg_vote_ahead_bytes(scene->entries)));
-    GPU_CUDA(cudaMemset(lane->ahead, 0xa5, kvg_vote_ahead_bytes(scene->entries))); /* not looked at before it was formed */
+    GPU_CUDA(cudaMemset(lane->ahead, 0, kvg_vote_ahead_bytes(scene->entries)));
     GPU_CUDA(cudaStreamSynchronize(NULL));
     lane->arrays.ahead = lane->ahead;
 }

@@ -21,6 +21,7 @@ typedef struct Scene {
     uint32_t one_epoch;                 /* 1: no rank is ever an epoch ahead. On a device that rank waits to its deadline, and its other batches with it */
     uint32_t last_every;                /* every so many steps one is the last of a run; 0: none */
     uint32_t unready;                   /* 1: on a device nothing is formed ahead */
+    uint32_t all;                       /* 1: whoever passes counts says that all are accepted */
     uint64_t seed;
 } Scene;
 
@@ -158,6 +159,7 @@ static inline void scene_step_input(const Scene *scene, uint32_t rank, uint64_t 
     words->epoch = 3 + (at_fault && fault == FAULT_EPOCH);
     words->status = !at_fault ? 0 : fault == FAULT_STATUS ? KVG_ECAPACITY : fault == FAULT_TAINT ? KVG_ETAINTED : 0;
     words->accepts = fault != FAULT_UNACCEPTED && (step % 2 == 0 || rank / scene->tp == scene->ranks / scene->tp - 1);
+    if (words->accepts != 0 && scene->all) words->accepts = KVG_VOTE_ACCEPTS_ALL;
     if (at_fault && fault == FAULT_COUNT && scene->entries != 0) accepted[scene->entries - 1] += scene->rows_most + 1;
     if (at_fault && fault == FAULT_ACCEPTED && scene->entries != 0) accepted[0] = accepted[0] == 0; /* legal, and not what the others say */
     if (at_fault && (fault == FAULT_ACCEPTED || fault == FAULT_COUNT)) words->accepts = 1;

@@ -222,11 +222,12 @@ START_TEST(test_a_term_is_its_parts_joined_and_what_is_formed_ahead_has_room)
         const size_t room = (entries + 31) / 32 * 32, bytes = kvg_vote_ahead_bytes(entries);
         uint8_t     *memory = malloc(bytes);
         KvVoteAhead  at = kvg_vote_ahead_at(memory, entries);
-        ck_assert_ptr_eq(at.term, memory);
-        ck_assert_uint_eq((size_t)((uint8_t *)at.sums - memory), room * sizeof *at.term);
-        ck_assert_uint_eq((size_t)((uint8_t *)at.span - memory), room * sizeof *at.term + room / 32 * sizeof *at.sums);
-        ck_assert_ptr_eq(at.slot, at.span + room);
-        ck_assert_ptr_eq(at.slot + room, memory + bytes);
+        ck_assert_ptr_eq(at.head, memory);
+        ck_assert_ptr_eq(at.image[0], at.term + room);
+        ck_assert_ptr_eq(at.image[1], at.image[0] + kvg_vote_units(entries));
+        ck_assert_ptr_eq(at.span[1], at.span[0] + room);
+        ck_assert_ptr_eq(at.end, memory + bytes);
+        ck_assert_uint_eq(((uintptr_t)at.image[0] - (uintptr_t)memory) % 16, 0);
         free(memory);
     }
 }
