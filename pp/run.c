@@ -312,7 +312,9 @@ static void fill_block(KvgBatch *batch)
     memset(block->ahead, 0, kvg_vote_ahead_bytes(slots)); /* of an earlier run */
     *block->words = (KvVoteWords){ .step = run->first, .decided = run->first - 1, .advance = run->advance, .running = grid->running, .epoch = grid->epoch, .count = slots,
                                    .layout = kvg_mix_term(0, batch->placement->number, 0, batch->placement->layout_seed), .last = run->last,
-                                   .status = run->local, .accepts = run->graph->accept != KVG_ACCEPT_OTHERS };
+                                   .status = run->local, .accepts = run->graph->accept == KVG_ACCEPT_OTHERS   ? KVG_VOTE_ACCEPTS_NONE
+                                              : run->graph->accept == KVG_ACCEPT_DEVICE ? KVG_VOTE_ACCEPTS_COUNTS
+                                                                                        : KVG_VOTE_ACCEPTS_ALL };
 }
 
 static KvgStatus send(KvgBatch *batch, KvgStream stream)
