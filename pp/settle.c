@@ -177,19 +177,15 @@ static void settle_step(const KvgSetup *setup, const uint8_t *heard, KvgStep *st
 
 static void rebook(KvgSequence *sequence, uint32_t epoch)
 {
-    uint64_t guarantee = sequence->cache.guarantee;
-
     sequence->generation = (uint64_t)epoch << 32;
     sequence->last_step = 0;
     sequence->named_in = 0;
     if (!sequence->cache.tainted) {
-        if (kvg_kv_cache_level(&sequence->cache, NULL) != KVG_OK) { /* a move was torn */
+        if (kvg_kv_cache_level_unlike(&sequence->cache, NULL) != KVG_OK) { /* a move was torn */
             sequence->taint_pending = 1; /* this rank's matter until the next step votes on it */
             sequence->cache.tainted = 0;
         }
         kvg_kv_cache_release_behind(&sequence->cache);
-        kvg_kv_cache_trim(&sequence->cache);
-        kvg_kv_cache_book(&sequence->cache, guarantee); /* it held these units a moment ago */
     }
 }
 

@@ -135,6 +135,18 @@ static KvgStatus cannot_compare(KvgStep *step)
                          (unsigned long long)step->number, kvg_last_error());
 }
 
+/* Ranks may have staged unlike rows: what that has left in rings, columns and bookings is made alike. */
+static void level_entries(KvgStep *step)
+{
+    for (uint32_t i = 0; i < step->count; i++) {
+        KvgSequence *sequence = step->entries[i].sequence;
+        if (sequence != NULL && !sequence->cache.tainted && kvg_kv_cache_level_unlike(&sequence->cache, NULL) != KVG_OK) {
+            sequence->taint_pending = 1; /* a move was torn: this rank's matter until the next step votes on it */
+            sequence->cache.tainted = 0;
+        }
+    }
+}
+
 static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
 {
     KvgGrid  *grid = step->votes->grid;
@@ -150,6 +162,7 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
         kvg_steps_advance(step->votes);
         return KVG_OK;
     }
+    level_entries(step);
     /* Is it this step's targets that differ, or the posted calls before it? Every rank is here, so every rank sends. */
     step->state = KVG_STEP_COMPARING;
     status = kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", NULL, NULL, &step->running, sizeof step->running,

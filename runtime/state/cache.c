@@ -42,6 +42,7 @@ void kvg_kv_cache_open(KvStore *store, uint32_t slot, uint64_t serial, KvCache *
     cache->pos = 0;
     cache->max_ctx = kvg_store_max_ctx(store);
     cache->guarantee = 0;
+    cache->trim_due = 0;
     cache->serial = serial;
     cache->tainted = 0;
     cache->owns_store = 0;
@@ -334,6 +335,16 @@ void kvg_kv_cache_refuse(KvCache *cache)
     finalize_classes(cache, 0, kvg_kv_cache_replay(cache));
 }
 
+/* Units past the committed rows and the guarantee. */
+static void trim_to_guarantee(KvCache *cache)
+{
+    uint64_t guarantee = cache->guarantee;
+
+    cache->trim_due = 0;
+    kvg_kv_cache_trim(cache);
+    kvg_kv_cache_book(cache, guarantee); /* it held these units a moment ago; a want of memory is told by the step that needs the rows */
+}
+
 void kvg_kv_cache_release_behind(KvCache *cache)
 {
     for (uint32_t c = 0; c < cache->class_count; c++) {
@@ -343,6 +354,7 @@ void kvg_kv_cache_release_behind(KvCache *cache)
         kvg_store_drop_below(cache->store, c, cache->slot, state->ring.base,
                              (uint32_t)kvg_ceil_div_u64(cache->guarantee, KVG_CHUNK_ROWS));
     }
+    if (cache->trim_due && !cache->tainted) trim_to_guarantee(cache);
 }
 
 static KvgStatus level_ring(KvCache *cache, uint32_t class_index, KvgStream stream)
@@ -368,6 +380,12 @@ KvgStatus kvg_kv_cache_level(KvCache *cache, KvgStream stream)
     if (cache->keeps_slots) kvg_slot_level(&cache->held);
     for (uint32_t c = 0; c < cache->class_count; c++) KVG_TRY_KEEP(level_ring(cache, c, stream), first);
     return first;
+}
+
+KvgStatus kvg_kv_cache_level_unlike(KvCache *cache, KvgStream stream)
+{
+    cache->trim_due = 1;
+    return kvg_kv_cache_level(cache, stream);
 }
 
 uint64_t kvg_kv_cache_staged(const KvCache *cache)

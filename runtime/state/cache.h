@@ -41,6 +41,7 @@ struct KvCache {
     int             tainted;
     int             pooled;     /* the store's layout */
     int             owns_store; /* the seed's stand-alone cache */
+    int             trim_due;   /* ranks have staged unlike rows: what is booked past the guarantee goes at the next shared moment */
     int             keeps_slots; /* the model has recurrent layers or pooled indexers, here or on another rank */
     uint64_t        pass_row;   /* absolute row of the open step's last pass */
     KvSlotState     held;       /* stands at held.at = pos - replay */
@@ -97,6 +98,8 @@ KvgStatus kvg_kv_cache_run_begin(KvCache *cache, uint32_t steps, uint32_t rows, 
 void      kvg_kv_cache_run_end(KvCache *cache, uint64_t rows, uint32_t column);
 /* Frees (or slides) the units that fell behind the windows. Apart from finalize, so that all ranks free at the same agreed moment. */
 void kvg_kv_cache_release_behind(KvCache *cache);
+/* A step is over in which ranks had staged unlike rows: levels the cache, and gives back what the step may have booked when release_behind is called next. */
+KvgStatus kvg_kv_cache_level_unlike(KvCache *cache, KvgStream stream);
 /* Between steps: makes caches of equal length stand alike whatever steps were tried and taken back on one rank alone. A base moves up to where a refused
  * step leaves it, a flat ring's to the window's start; of slot state only what stands at the next row is held. EDEVICE, and ENOMEM where rows have no
  * memory here, are local: the cache is then tainted. */

@@ -157,6 +157,35 @@ START_TEST(test_disagreement_names_field_and_ranks_and_grid_goes_on)
 }
 END_TEST
 
+/* What the rank that staged more had booked, and how far its columns went, is made alike again: units at the next moment that all ranks share. */
+START_TEST(test_after_unlike_targets_units_are_counted_alike_again)
+{
+    KvgPlaceOptions options = options_of(2);
+    TestGrid        g;
+    KvgSequence    *s[TEST_RANKS_MAX][8];
+    KvgStep        *steps[TEST_RANKS_MAX];
+    KvgLedger       first, other;
+    grid_open(&g, 2, 2, (uint32_t[]){2, 4, 0}, &options, NULL, 2);
+    open_all(&g, s, 1, 0);
+    ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){60, 0}, 1, NULL, -1), KVG_OK);
+    for (int r = 0; r < g.ranks; r++) {
+        steps[r] = grid_begin(&g, r, s[r], (uint32_t[]){r == 2 ? 100u : 3u, 0}, 1, 0);
+        grid_post(&g, r, steps[r], NULL, KVG_OK);
+    }
+    ck_assert_int_eq(grid_decide(&g, steps, NULL), KVG_ELAYOUT);
+    kvg_placement_ledger(g.placement[0], &first);
+    kvg_placement_ledger(g.placement[2], &other);
+    ck_assert_uint_ne(first.units_free[0], other.units_free[0]); /* it has booked for rows that the others did not ask for */
+    ck_assert_int_eq(grid_step(&g, s, (uint32_t[]){3, 0}, 1, NULL, -1), KVG_OK);
+    for (int r = 0; r < g.ranks; r++) {
+        kvg_placement_ledger(g.placement[r], &other);
+        ck_assert_uint_eq(first.units_free[0], other.units_free[0]);
+        ck_assert_uint_eq(rows_of(s[r][0]), 63);
+    }
+    grid_close(&g);
+}
+END_TEST
+
 START_TEST(test_posted_calls_that_went_apart_stop_the_grid)
 {
     KvgPlaceOptions options = options_of(2);
@@ -217,6 +246,7 @@ int main(void)
     tcase_add_test(tc, test_partial_commit_keeps_what_every_rank_was_told);
     tcase_add_test(tc, test_one_no_rolls_back_every_rank);
     tcase_add_test(tc, test_disagreement_names_field_and_ranks_and_grid_goes_on);
+    tcase_add_test(tc, test_after_unlike_targets_units_are_counted_alike_again);
     tcase_add_test(tc, test_posted_calls_that_went_apart_stop_the_grid);
     tcase_add_test(tc, test_a_rank_without_memory_says_so_locally_and_votes_no);
     suite_add_tcase(suite, tc);

@@ -82,7 +82,7 @@ static void draw_faults_of(World *w, Truth *truth)
     switch (draw(&w->draws, 5)) {
     case 0: /* a row more than the others, where that books no unit more: a caller that does that leaves units booked unlike */
         if (w->ranks > 1 && truth->rows[0] > 0 && (truth->base[0] + truth->rows[0]) % KVG_CHUNK_ROWS != 0 && truth->base[0] + truth->rows[0] < w->ctx &&
-            (w->model != SIM_WINDOWED || (truth->rows[0] < w->chunk && w->layout == KVG_LAYOUT_POOL))) {
+            (w->model != SIM_WINDOWED || truth->rows[0] < w->chunk)) {
             truth->lie = LIE_TARGETS;
         }
         break;
