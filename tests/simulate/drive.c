@@ -155,6 +155,9 @@ static Went do_posted(World *w, int r, Op *op)
     KvgSequence *sequence = rank->seq[op->seq];
     KvgStatus    status;
 
+    if (op->only_rank >= 0 && op->only_rank != r) {
+        return WENT_ON;
+    }
     if (op->kind != OP_OPEN && sequence == NULL) { /* an op before it was refused */
         SIM_CHECK(w, !w->front.seq[op->seq].open || w->front_pc != rank->pc, "rank %d has lost sequence %u", r, op->seq);
         op->status = op->done == 0 ? KVG_ESTALE : op->status;
@@ -165,10 +168,22 @@ static Went do_posted(World *w, int r, Op *op)
     if (is_doubt(status)) {
         return IN_DOUBT;
     }
+    if (w->apart && status == KVG_ELAYOUT) {
+        return IN_DOUBT;
+    }
+    SIM_CHECK(w, op->done != 0 || op->kind == OP_OPEN || op->kind == OP_CLOSE || !w->front.seq[op->seq].tainted || status != KVG_OK,
+              "sequence %u is tainted, and op %d serves it on rank %d", op->seq, op->kind, r);
     if (status == KVG_OK) {
         op->well |= 1ull << r;
     }
-    compare_answer(w, r, op, status, rank->seq[op->seq]);
+    if (op->only_rank < 0 && !w->apart) {
+        compare_answer(w, r, op, status, rank->seq[op->seq]);
+    }
+    if (op->only_rank >= 0) {
+        w->apart = 1;
+        w->apart_rank = r;
+        w->apart_pc = rank->pc;
+    }
     return WENT_ON;
 }
 
@@ -208,7 +223,9 @@ static void compare_granted(World *w, int r, Truth *truth, const KvgStep *step, 
                 truth->staged[p] = rows > 0 ? rows - truth->replay[p] : 0;
             }
         }
-        SIM_CHECK(w, code == *refused, "step %llu, place %u: rank %d refuses with %s, the first rank %s", (unsigned long long)truth->number, p, r,
+        SIM_CHECK(w, !truth->tainted[p] || extend || code == KVG_ETAINTED, "step %llu, place %u: sequence %u is tainted, and rank %d answers %s", (unsigned long long)truth->number, p,
+                  truth->seq[p], r, kvg_status_name((KvgStatus)code));
+        SIM_CHECK(w, code == *refused || w->apart, "step %llu, place %u: rank %d refuses with %s, the first rank %s", (unsigned long long)truth->number, p, r,
                   kvg_status_name((KvgStatus)code), kvg_status_name((KvgStatus)*refused));
         SIM_CHECK(w, rows == 0 || extend || kvg_step_first_rows(step)[p] == truth->base[p] - truth->replay[p],
                   "step %llu, place %u: rank %d begins at row %llu, not %llu", (unsigned long long)truth->number, p, r,
@@ -233,17 +250,18 @@ static Went do_begin(World *w, int r, Op *op)
     arm(op, r);
     status = kvg_step_begin(rank->batch[op->batch], rows, &step);
     disarm(op, r);
-    if (is_doubt(status)) {
+    if (is_doubt(status) || (w->apart && status == KVG_ELAYOUT)) {
         return IN_DOUBT;
     }
     SIM_CHECK(w, status == KVG_OK, "rank %d could not begin a step: %s", r, kvg_last_error());
     truth->begun |= 1ull << r;
+    truth->begin_pc = rank->pc;
     truth->number = truth->number == 0 ? kvg_step_number(step) : truth->number;
     SIM_CHECK(w, kvg_step_number(step) == truth->number, "rank %d begins step %llu, the first rank %llu", r, (unsigned long long)kvg_step_number(step),
               (unsigned long long)truth->number);
     rank->step[op->truth] = step;
     compare_granted(w, r, truth, step, 0);
-    compare_answer(w, r, op, KVG_OK, NULL);
+    if (!w->apart) compare_answer(w, r, op, KVG_OK, NULL);
     return WENT_ON;
 }
 
@@ -260,12 +278,12 @@ static Went do_extend(World *w, int r, Op *op)
     arm(op, r);
     status = kvg_step_extend(rank->step[op->truth], rows);
     disarm(op, r);
-    if (is_doubt(status)) {
+    if (is_doubt(status) || (w->apart && status == KVG_ELAYOUT)) {
         return IN_DOUBT;
     }
     SIM_CHECK(w, status == KVG_OK, "rank %d could not extend a step: %s", r, kvg_last_error());
     compare_granted(w, r, truth, rank->step[op->truth], 1);
-    compare_answer(w, r, op, KVG_OK, NULL);
+    if (!w->apart) compare_answer(w, r, op, KVG_OK, NULL);
     return WENT_ON;
 }
 
@@ -356,7 +374,7 @@ static Went do_post(World *w, int r, Op *op)
     status = kvg_step_post(step, &commit);
     hit = disarm(op, r);
     rank->placement->layout_seed -= (uint64_t)lie;
-    if (is_doubt(status)) {
+    if (is_doubt(status) || (w->apart && status == KVG_ELAYOUT)) {
         return IN_DOUBT;
     }
     SIM_CHECK(w, status == KVG_OK || (hit && status == KVG_ENOMEM), "rank %d could not post step %llu: %s", r, (unsigned long long)truth->number,
@@ -399,7 +417,7 @@ static void check_expected(World *w, int r, const Truth *truth, const KvgOutcome
                   (uint64_t)outcome->reason == truth->no_code[lowest], "rank %d voted no (%s) in step %llu; rank %d was told kind %d, rank %d, %s", lowest,
                   kvg_status_name((KvgStatus)truth->no_code[lowest]), (unsigned long long)truth->number, r, outcome->kind, outcome->rank,
                   kvg_status_name(outcome->reason));
-    } else if (w->apart) {
+    } else if (w->apart && truth->begin_pc > w->apart_pc) {
         SIM_CHECK(w, outcome->kind == KVG_OUTCOME_DISAGREE && strcmp(outcome->field, "targets") == 0, "posted calls went apart and step %llu ended in kind %d",
                   (unsigned long long)truth->number, outcome->kind);
     } else if (!lie_shows(w, truth)) {
@@ -443,7 +461,7 @@ static void check_place(World *w, int r, const Truth *truth, uint32_t p, const K
     const KvgSequence *sequence = w->rank[r].seq[truth->seq[p]];
     const RefSeq      *front = &w->front.seq[truth->seq[p]];
     uint32_t           kept = truth->kind == KVG_OUTCOME_PUBLISHED ? truth->accepted[p] : 0;
-    uint64_t           row;
+    uint64_t           row, there;
 
     SIM_CHECK(w, outcome->accepted[p] == kept, "step %llu, place %u: rank %d was told %u accepted rows, the first rank %u",
               (unsigned long long)truth->number, p, r, outcome->accepted[p], kept);
@@ -464,8 +482,9 @@ static void check_place(World *w, int r, const Truth *truth, uint32_t p, const K
         return;
     }
     content_check_rows(w, r, truth->seq[p], truth->base[p], truth->base[p] + kept, &truth->key[p][truth->replay[p]]);
-    if (truth->base[p] > 0 && front->open && front->id == truth->id[p] && front->cuts == truth->cuts[p]) { /* an old row, too */
-        row = chance(&w->draws, 2) ? truth->base[p] - 1 - draw(&w->draws, truth->base[p] < 8 ? (uint32_t)truth->base[p] : 8) : draw(&w->draws, (uint32_t)truth->base[p]);
+    there = truth->owed[p] > kept ? truth->base[p] + kept - truth->owed[p] : truth->base[p]; /* rows that are owed as a replay need not be there */
+    if (there > 0 && front->open && front->id == truth->id[p] && front->cuts == truth->cuts[p]) { /* an old row, too */
+        row = chance(&w->draws, 2) ? there - 1 - draw(&w->draws, there < 8 ? (uint32_t)there : 8) : draw(&w->draws, (uint32_t)there);
         content_check_rows(w, r, truth->seq[p], row, row + 1, &front->key[row]);
     }
 }
@@ -496,7 +515,7 @@ static Went do_wait(World *w, int r, Op *op)
 
     if (!done) {
         if (status != KVG_OK) {
-            SIM_CHECK(w, is_doubt(status), "rank %d, step %llu: %s", r, (unsigned long long)truth->number, kvg_last_error());
+            SIM_CHECK(w, is_doubt(status) || (w->apart && status == KVG_ELAYOUT), "rank %d, step %llu: %s", r, (unsigned long long)truth->number, kvg_last_error());
             return IN_DOUBT;
         }
         if (rank->wait_since_ns == 0 && rank->step[op->truth]->state == KVG_STEP_POSTED) { /* not while it is compared: rolled back already */
@@ -525,7 +544,7 @@ static Went do_stale_begin(World *w, int r, Op *op)
     batch->serial[0]--; /* as if it had been put there in its slot's life before */
     status = kvg_step_begin(batch, (uint32_t[SIM_PLACES]){ 1 }, &step);
     batch->serial[0]++;
-    if (is_doubt(status)) {
+    if (is_doubt(status) || (w->apart && status == KVG_ELAYOUT)) {
         return IN_DOUBT;
     }
     SIM_CHECK(w, status == KVG_EINVAL, "rank %d: a batch whose sequence was closed, and another opened in its slot, began a step with %s", r,
@@ -537,8 +556,11 @@ static Went do_stale_begin(World *w, int r, Op *op)
 
 static KvgStatus start_setup(Rank *rank, const Op *op)
 {
-    if (op->kind == OP_RESIZE) {
-        return kvg_placement_resize_start(rank->placement, op->rows, &rank->setup);
+    switch (op->kind) {
+    case OP_RESIZE: return kvg_placement_resize_start(rank->placement, op->rows, &rank->setup);
+    case OP_SLEEP:  return kvg_placement_sleep_start(rank->placement, &rank->setup);
+    case OP_WAKE:   return kvg_placement_wake_start(rank->placement, &rank->setup);
+    default: break;
     }
     return rank->seq[op->seq] == NULL ? KVG_ESTALE : kvg_sequence_digest_start(rank->seq[op->seq], &rank->digest, &rank->setup);
 }
@@ -551,7 +573,7 @@ static void setup_went_well(World *w, int r, Op *op)
         }
         op->digest = w->rank[r].digest;
     }
-    w->resized += op->kind == OP_RESIZE && op->well == 0;
+    w->resized += op->kind != OP_DIGEST && op->well == 0;
     op->well |= 1ull << r;
 }
 
@@ -577,7 +599,7 @@ static Went do_setup(World *w, int r, Op *op)
     }
     kvg_setup_free(rank->setup);
     rank->setup = NULL;
-    if (is_doubt(status)) {
+    if (is_doubt(status) || (w->apart && status == KVG_ELAYOUT)) {
         return IN_DOUBT;
     }
     SIM_CHECK(w, status == KVG_OK || op->kind != OP_RESIZE || op->id != 1 || op->oom_rank >= 0, "a resize to more memory is refused on rank %d, and no failure was "
@@ -620,6 +642,8 @@ static Went do_op(World *w, int r, Op *op)
     case OP_POST:        return do_post(w, r, op);
     case OP_WAIT:        return do_wait(w, r, op);
     case OP_RESIZE:
+    case OP_SLEEP:
+    case OP_WAKE:
     case OP_DIGEST:      return do_setup(w, r, op);
     case OP_BARRIER:     return do_barrier(w, r, op);
     case OP_TAINT:

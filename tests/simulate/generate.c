@@ -11,15 +11,31 @@ static Op *append(World *w, OpKind kind, uint32_t seq)
     *op = (Op){ .kind = kind, .seq = seq, .only_rank = -1, .oom_rank = -1 };
     if (w->faulty && w->faults.oom != 0 && kind != OP_WAIT && kind != OP_WRITE && chance(&w->draws, w->faults.oom)) {
         op->oom_rank = (int)draw(&w->draws, (uint32_t)w->ranks);
-        op->oom_nth = draw(&w->draws, kind == OP_RESIZE || kind == OP_DIGEST ? 24 : 3);
+        op->oom_nth = draw(&w->draws, kind >= OP_RESIZE ? 24 : 3);
     }
     return op;
 }
 
 /* ---- steps in flight */
 
+/* A step that was begun while another was, too, is posted now. */
+static void post_held(World *w)
+{
+    int t = w->held;
+
+    if (t >= 0) {
+        w->held = -1;
+        Op *op = append(w, OP_POST, 0);
+        op->truth = (uint32_t)t;
+        op->batch = w->truth[t].batch;
+    }
+}
+
 static void wait_for(World *w, uint32_t position)
 {
+    if ((int)w->undecided[position] == w->held) {
+        post_held(w);
+    }
     append(w, OP_WAIT, 0)->truth = w->undecided[position];
     w->undecided_count--;
     memmove(&w->undecided[position], &w->undecided[position + 1], (w->undecided_count - position) * sizeof w->undecided[0]);
@@ -122,6 +138,7 @@ static void name_sequence(World *w, Truth *truth, uint32_t place, uint32_t i, co
     SIM_CHECK(w, owed <= room, "sequence %u owes a replay of %u rows", i, owed);
     truth->seq[place] = i;
     truth->id[place] = seq->id;
+    truth->tainted[place] = seq->tainted;
     truth->cuts[place] = seq->cuts;
     truth->base[place] = seq->len;
     truth->replay[place] = owed;
@@ -145,9 +162,19 @@ static void append_step(World *w, uint32_t t, const Truth *truth)
     const OpKind       *kinds = truth->extended ? twice : once;
 
     for (size_t k = 0; k < (truth->extended ? sizeof twice : sizeof once) / sizeof *kinds; k++) {
+        if (kinds[k] == OP_POST && w->held < 0 && w->window_steps > 1 && chance(&w->draws, 5)) {
+            w->held = (int)t; /* another is begun before */
+            break;
+        }
+        if (kinds[k] == OP_POST && chance(&w->draws, 2)) {
+            post_held(w);
+        }
         Op *op = append(w, kinds[k], 0);
         op->truth = t;
         op->batch = truth->batch;
+    }
+    if (w->held != (int)t) {
+        post_held(w);
     }
     w->undecided[w->undecided_count++] = t;
 }
@@ -176,6 +203,9 @@ static void generate_step(World *w, const Rank *rank)
     truth->salt = draw64(&w->draws);
     truth->serial = w->next_truth;
     truth->batch = draw(&w->draws, SIM_BATCHES);
+    if (w->held >= 0 && w->truth[w->held].batch == truth->batch) {
+        truth->batch = (truth->batch + 1) % SIM_BATCHES;
+    }
     place = 0;
     for (uint32_t n = 0; n < SIM_SEQS && place < want; n++) {
         uint32_t i = (first + n) % SIM_SEQS;
@@ -250,7 +280,7 @@ static void generate_posted(World *w)
     if (kind > 3 && must_wait(w, i)) { /* close is legal in any state */
         return;
     }
-    if (seq->tainted || seq->len + 8 > w->ctx) {
+    if ((seq->tainted && chance(&w->draws, 2)) || seq->len + 8 > w->ctx) {
         append(w, OP_CLOSE, i);
         return;
     }
@@ -295,6 +325,18 @@ static void generate_posted(World *w)
             op = append(w, OP_TAINT, i);
             op->only_rank = (int)draw(&w->draws, (uint32_t)w->ranks);
         }
+    }
+}
+
+/* One rank alone makes a posted call: a bug in the caller's program, which the next step's vote tells all ranks of. */
+static void generate_apart(World *w)
+{
+    uint32_t i = pick(w, 1);
+    Op      *op;
+
+    if (i < SIM_SEQS && w->ranks > 1 && !must_wait(w, i) && !w->front.seq[i].tainted) {
+        op = append(w, OP_TRIM, i);
+        op->only_rank = (int)draw(&w->draws, (uint32_t)w->ranks);
     }
 }
 
@@ -347,6 +389,9 @@ static void generate_barrier(World *w)
         }
     }
     append(w, OP_BARRIER, 0);
+    if (w->closing && chance(&w->draws, 3)) { /* nothing is open: the memory may go and come again */
+        append(w, OP_SLEEP, 0);
+    }
 }
 
 void generate(World *w, int r)
@@ -358,8 +403,16 @@ void generate(World *w, int r)
             w->barrier_wanted = 1;
             w->closing = chance(&w->draws, 3);
         }
-        if (w->barrier_wanted) {
+        if (w->held >= 0 && (w->barrier_wanted || chance(&w->draws, 3))) {
+            post_held(w);
+        } else if (w->held >= 0) {
+            generate_step(w, &w->rank[r]);
+        } else if (w->rank[r].placement->asleep) {
+            append(w, OP_WAKE, 0);
+        } else if (w->barrier_wanted) {
             generate_barrier(w);
+        } else if (w->faulty && w->faults.lie != 0 && chance(&w->draws, 20000)) {
+            generate_apart(w);
         } else if (w->probes > 0 && !chance(&w->draws, 3)) {
             generate_probe(w);
         } else if (chance(&w->draws, !w->faulty ? 400 : w->faults.message_late != 0 ? 60 : 150)) {

@@ -86,7 +86,8 @@ static void poll_steps(World *w, int r)
         KvgStep *step = w->rank[r].step[t];
         int      done = 0;
         if (w->truth[t].number == 0 || !(w->truth[t].begun >> r & 1) || step->number != w->truth[t].number || step->state != KVG_STEP_POSTED) continue;
-        SIM_CHECK(w, kvg_step_test(step, &done, NULL) == KVG_EPEER && !done, "rank %d has decided step %llu by itself while it settles", r,
+        KvgStatus status = kvg_step_test(step, &done, NULL);
+        SIM_CHECK(w, (status == KVG_EPEER || (w->apart && status == KVG_ELAYOUT)) && !done, "rank %d has decided step %llu by itself while it settles", r,
                   (unsigned long long)step->number);
     }
 }
@@ -152,8 +153,8 @@ static int calls_apart(World *w, uint64_t members, uint64_t from, uint64_t to)
     for (uint64_t pc = from; pc < to; pc++) {
         const Op *op = op_at(w, pc);
         uint64_t  done = op->done & members;
-        w->torn += op->kind == OP_RESIZE && (op->well & members) != 0 && (op->well & members) != members;
-        if (op->kind > OP_ROLLBACK || done == 0 || done == members || op->skipped) continue;
+        w->torn += op->kind >= OP_RESIZE && op->kind <= OP_WAKE && (op->well & members) != 0 && (op->well & members) != members;
+        if (op->kind > OP_ROLLBACK || op->only_rank >= 0 || done == 0 || done == members || op->skipped) continue;
         if (op->status == KVG_OK) return 1;
         apart = 2;
     }
@@ -299,6 +300,7 @@ static void restart_program(World *w)
     w->back = w->front;
     w->front_pc = w->back_pc = w->log_end;
     w->undecided_count = 0;
+    w->held = -1;
     w->barrier_wanted = w->closing = 0;
     w->probes = 12;
     w->patient = 0;
@@ -385,7 +387,7 @@ void settle(World *w)
         w->rank[r].out |= !(members >> r & 1) && !w->rank[r].dead;
         if (members >> r & 1 && w->rank[r].pc > to) to = w->rank[r].pc;
     }
-    apart = w->apart ? 1 : calls_apart(w, members, w->back_pc, to);
+    apart = w->apart && members >> w->apart_rank & 1 && (members & (members - 1)) != 0 ? 1 : calls_apart(w, members, w->back_pc, to);
     if (apart == 2) {
         apart = kvg_grid_state(w->rank[attempt.list[0]].grid) == KVG_ELAYOUT;
     }

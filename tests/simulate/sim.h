@@ -66,7 +66,7 @@ typedef enum OpKind {
     OP_SNAPSHOT, OP_TAINT,                                                /* local */
     OP_SET, OP_STALE_BEGIN,
     OP_BEGIN, OP_EXTEND, OP_WRITE, OP_POST, OP_WAIT,
-    OP_RESIZE, OP_DIGEST, OP_BARRIER, OP_KINDS
+    OP_RESIZE, OP_SLEEP, OP_WAKE, OP_DIGEST, OP_BARRIER, OP_KINDS
 } OpKind;
 
 typedef struct Op {
@@ -103,6 +103,7 @@ typedef struct Truth {
     uint32_t more[SIM_PLACES];   /* asked in the second pass */
     uint32_t staged[SIM_PLACES]; /* granted in all */
     int      granted[SIM_PLACES];
+    int      tainted[SIM_PLACES];
     int      refused[SIM_PLACES], refused_more[SIM_PLACES]; /* codes that begin and extend gave */
     uint32_t accept[SIM_PLACES]; /* of the staged */
     int      extended;
@@ -111,6 +112,7 @@ typedef struct Truth {
     uint64_t refusers;      /* mask: the engine's own no */
     Lie      lie;
     int      liar;
+    uint64_t begin_pc;
     uint64_t begun, posted, yes; /* masks */
     uint64_t no_code[SIM_RANKS > 0 ? SIM_RANKS : 1];
     /* the outcome */
@@ -175,6 +177,7 @@ typedef struct World {
     Truth       truth[SIM_TRUTHS];
     uint32_t    next_truth;
     uint32_t    undecided[32], undecided_count; /* truths begun and not waited for, oldest first */
+    int         held;     /* a truth that is begun and whose post is not in the log yet; -1 */
     uint64_t    next_id, since_barrier, barrier_every;
     int         barrier_wanted, closing;
     uint32_t    probes;   /* ops after a settle that look for what it may have left unlike */
@@ -182,6 +185,8 @@ typedef struct World {
     uint64_t    first_doubt_ns, idle_rounds;
     int         patient;  /* since the last settle a record was lost between living ranks, or a set-up call timed out: a wait may take twenty deadlines */
     int         apart;    /* a posted call was made by some ranks alone */
+    int         apart_rank;
+    uint64_t    apart_pc;
     int         over;     /* the life has ended */
     uint64_t    settles, losses, lives, publishes, rollbacks, compares, ops, resized, torn; /* torn: some survivors had published a resize, others not */
     uint64_t    live_allocations;

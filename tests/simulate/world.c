@@ -222,6 +222,7 @@ void world_open(World *w)
     memset(&w->back, 0, sizeof w->back);
     w->front_pc = w->back_pc = w->log_end = 0;
     w->undecided_count = w->next_truth = 0;
+    w->held = -1;
     w->since_barrier = w->life_step = 0;
     w->barrier_wanted = w->closing = w->apart = w->over = 0;
     w->first_doubt_ns = w->idle_rounds = 0;
@@ -327,7 +328,7 @@ static void check_bytes(World *w, int r)
     SIM_CHECK(w, stats.taken_bytes <= w->rank[r].device.ops->taken_bytes(w->rank[r].device.self), "rank %d says it has taken %llu bytes, its device %llu",
               r, (unsigned long long)stats.taken_bytes, (unsigned long long)w->rank[r].device.ops->taken_bytes(w->rank[r].device.self));
     SIM_CHECK(w, stats.sequences_open == (uint64_t)open, "rank %d: %llu sequences are open, not %d", r, (unsigned long long)stats.sequences_open, open);
-    if (w->layout == KVG_LAYOUT_POOL && w->rank[r].setup == NULL) {
+    if (w->layout == KVG_LAYOUT_POOL && w->rank[r].setup == NULL && !w->rank[r].placement->asleep) {
         SIM_CHECK(w, stats.taken_bytes == w->fixed_bytes[r] + pool_bytes(w, r), "rank %d has taken %llu bytes, and its units and slots make %llu", r,
                   (unsigned long long)stats.taken_bytes, (unsigned long long)(w->fixed_bytes[r] + pool_bytes(w, r)));
     }
