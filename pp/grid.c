@@ -355,6 +355,7 @@ KvgStatus kvg_grid_turn(KvgGrid *grid)
     }
     if (grid->votes != NULL && grid->run_count == 0) { /* a peer whose run has ended may be far ahead: its records wait until this run's steps are known */
         kvg_records_take(grid->votes);
+        if (grid->votes->unsent > 0) kvg_votes_send(grid->votes);
     }
     now = kvg_grid_now(grid);
     if (now - grid->last_poll_ns >= LIVENESS_PERIOD_NS) {

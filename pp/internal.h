@@ -224,6 +224,7 @@ struct KvgStep {
     char          local_why[256];
     int           any_taint;   /* an entry is tainted on this rank */
     uint64_t      posted_ns;
+    int           unsent;      /* posted, and the transport had no memory for its record yet: not decided here before it has left */
     KvgOutcome    outcome;
     char          why[384]; /* the sentence of the outcome's status */
     KvGather      running_gather;
@@ -255,6 +256,7 @@ struct KvgVotes {
     size_t         record_bytes;
     uint64_t       begun;       /* number of the last step begun */
     uint64_t       decided;     /* every step up to this one is decided */
+    uint32_t       unsent;      /* steps whose record has not left */
     uint64_t       released;    /* what fell behind in steps up to this one has been freed */
     uint32_t       ring;        /* 2W */
     KvgStep       *steps;       /* [ring], step s at s % ring */
@@ -372,6 +374,12 @@ static inline void kvg_step_close_batches(KvgStep *step)
 KvgStep *kvg_step_place(KvgVotes *votes, uint64_t number, KvgBatch *const *batches, uint32_t count);
 /* Frees what fell behind windows in steps up to `upto`, at a moment that all ranks share. */
 void kvg_votes_release(KvgVotes *votes, uint64_t upto);
+
+/* step_post.c */
+/* 1: the step's record has left, now or before. */
+int  kvg_step_sent(KvgStep *step);
+/* Tries again for all steps whose record has not left. */
+void kvg_votes_send(KvgVotes *votes);
 
 /* step_decide.c */
 /* A step that the device has published: its caches stand there already. */

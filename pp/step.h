@@ -113,8 +113,8 @@ typedef struct KvgCommit {
 } KvgCommit;
 #define KVG_COMMIT_INIT { sizeof(KvgCommit), NULL, 0, 0, KVG_OK }
 
-/** Sends this rank's record and returns at once. EINVAL for accepted counts above what is staged (nothing was posted; call again). ENOMEM, EIO: the transport could not
- *  take the record; the step counts as posted and will be in doubt. Reach: posted. */
+/** Sends this rank's record and returns at once. EINVAL for accepted counts above what is staged (nothing was posted; call again). Where the transport has no
+ *  memory for the record, test, wait and progress send it later; EIO: it could not take the record; the step counts as posted and will be in doubt. Reach: posted. */
 KVG_API KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit);
 
 typedef enum KvgOutcomeKind {

@@ -33,6 +33,8 @@ static void decided(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
 {
     set_outcome(step, kind, status);
     step->state = KVG_STEP_DECIDED;
+    step->votes->unsent -= (uint32_t)step->unsent; /* settled: it is needed no more */
+    step->unsent = 0;
     kvg_steps_advance(step->votes);
 }
 
@@ -281,7 +283,7 @@ KvgStatus kvg_step_progress(KvgStep *step, int *done)
     KvgVotes *votes = step->votes;
 
     *done = 0;
-    if (step->state == KVG_STEP_POSTED) {
+    if (step->state == KVG_STEP_POSTED && kvg_step_sent(step)) {
         KvRecordSlot *slot = kvg_records_slot(votes, step->number);
         if (slot->arrived < (uint32_t)votes->grid->ranks) {
             kvg_records_take(votes);
@@ -334,6 +336,9 @@ static KvgStatus check_missing(KvgStep *step)
     KvRecordSlot *slot = kvg_records_slot(votes, step->number);
     uint64_t      now = kvg_grid_now(votes->grid);
 
+    if (step->unsent && now > step->posted_ns + votes->grid->timeout_ns) {
+        return kvg_step_in_doubt(step, votes->grid->rank, "this rank has found no memory to send it");
+    }
     for (int rank = 0; rank < votes->grid->ranks; rank++) {
         if (!slot->present[rank]) {
             KVG_TRY(check_rank(step, rank, now));

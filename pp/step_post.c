@@ -83,6 +83,34 @@ static void mark_tainted(const KvgStep *step, uint16_t *stored)
     }
 }
 
+/* ---- sending */
+
+/* A want of memory is no answer to the others, who would wait for the record: it is sent by a later turn. */
+static KvgStatus send_record(KvgStep *step)
+{
+    KvgVotes *votes = step->votes;
+    KvgGrid  *grid = votes->grid;
+    KvgStatus status = grid->ranks > 1 ? grid->comm.ops->post(grid->comm.self, kvg_records_slot(votes, step->number)->record[grid->rank]) : KVG_OK;
+    int       unsent = status == KVG_ENOMEM;
+
+    votes->unsent += (uint32_t)unsent;
+    votes->unsent -= (uint32_t)step->unsent;
+    step->unsent = unsent;
+    return unsent ? KVG_OK : status;
+}
+
+int kvg_step_sent(KvgStep *step)
+{
+    return !step->unsent || (send_record(step) == KVG_OK && !step->unsent);
+}
+
+void kvg_votes_send(KvgVotes *votes)
+{
+    for (uint32_t i = 0; votes->unsent > 0 && i < votes->ring; i++) {
+        kvg_step_sent(&votes->steps[i]);
+    }
+}
+
 KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
 {
     KVG_TRY(check_commit(step, commit));
@@ -112,5 +140,5 @@ KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
     step->state = KVG_STEP_POSTED;
     step->posted_ns = grid->ranks > 1 ? kvg_grid_now(grid) : 0;
     kvg_step_close_batches(step);
-    return grid->ranks > 1 ? grid->comm.ops->post(grid->comm.self, record) : KVG_OK;
+    return send_record(step);
 }

@@ -736,6 +736,38 @@ START_TEST(test_a_rank_that_begins_no_more_tells_those_who_have_begun)
 }
 END_TEST
 
+/* A transport that has no memory for a record: the record leaves with a later turn, and nobody waits for a rank that believes it has posted. */
+START_TEST(test_a_record_that_found_no_memory_is_sent_later)
+{
+    TestGrid      g;
+    LifeSequences s;
+    KvgStep      *steps[TEST_RANKS_MAX];
+    int           failed = 0;
+    for (int layout = 0; layout <= 1; layout++) {
+        open_grid(&g, s, layout ? KVG_LAYOUT_FLAT : KVG_LAYOUT_POOL, 1);
+        for (int n = 0; n < 12; n++) { /* until the hub's spare parcels are used up: nobody takes records here */
+            KvgBatch *more;
+            uint64_t  before = kvg_inproc_now_ns(g.hub);
+            for (int r = 0; r < 4; r++) {
+                ck_assert_int_eq(kvg_batch_create(g.placement[r], 1, &more), KVG_OK);
+                ck_assert_int_eq(kvg_step_begin(more, (uint32_t[]){0}, &steps[r]), KVG_OK);
+                if (r == 3) kvg_fault_arm(0);
+                grid_post(&g, r, steps[r], NULL, KVG_OK);
+                failed += r == 3 && kvg_fault_disarm();
+                kvg_batch_destroy(more);
+            }
+            if (n % 4 == 3) { /* W */
+                for (int r = 3; r >= 0; r--) kvg_grid_progress(g.grid[r]);
+                for (int r = 0; r < 4; r++) ck_assert_int_eq(kvg_step_wait(steps[r], NULL), KVG_OK);
+                ck_assert_uint_lt(kvg_inproc_now_ns(g.hub) - before, SECOND_NS / 2);
+            }
+        }
+        grid_close(&g);
+    }
+    ck_assert_int_gt(failed, 0);
+}
+END_TEST
+
 LIFE_MAIN("doubt", test_records_late_twice_and_out_of_order_change_nothing, test_a_record_that_came_counts_though_its_sender_died,
           test_a_death_before_the_post_leaves_doubt_once_and_settles_back, test_one_publisher_makes_all_publish,
           test_nobody_publishes_what_another_rolled_back, test_what_a_rank_said_in_a_settle_that_failed_stays_true,
@@ -746,5 +778,5 @@ LIFE_MAIN("doubt", test_records_late_twice_and_out_of_order_change_nothing, test
           test_records_of_an_older_epoch_are_dropped, test_taint_reaches_those_who_were_in_doubt,
           test_nothing_is_posted_in_doubt_and_unposted_steps_settle_back, test_posted_calls_that_only_some_made_are_found_by_settling,
           test_a_wrong_list_of_survivors_is_refused, test_several_steps_in_flight_settle_each_for_itself,
-          test_a_doubt_is_told_to_those_who_would_wait, test_a_rank_that_begins_no_more_tells_those_who_have_begun,
+          test_a_record_that_found_no_memory_is_sent_later, test_a_doubt_is_told_to_those_who_would_wait, test_a_rank_that_begins_no_more_tells_those_who_have_begun,
           test_setup_calls_of_different_numbers_before_a_settle_do_not_shift_later_ones)

@@ -114,7 +114,7 @@ typedef struct Truth {
     int      liar;
     uint64_t begin_pc;
     uint64_t begun, posted, yes; /* masks */
-    uint64_t no_code[SIM_RANKS > 0 ? SIM_RANKS : 1];
+    uint64_t no_code[SIM_RANKS];
     /* the outcome */
     int      known, applied;
     KvgOutcomeKind kind;
@@ -240,9 +240,38 @@ void fault_kill(World *w, int r);
 /* ---- generate.c: appends at least one op to the log; `r` is the rank that needs it. */
 void generate(World *w, int r);
 
+/* ---- one op on one rank */
+
+typedef enum Went { WENT_ON, BLOCKED, IN_DOUBT } Went;
+
+static inline int op_doubt(KvgStatus status)
+{
+    return status == KVG_EPEER || status == KVG_EINDOUBT;
+}
+/* The rank can do nothing more but settle and close. */
+static inline int op_ends(const World *w, KvgStatus status)
+{
+    return op_doubt(status) || (w->apart && status == KVG_ELAYOUT);
+}
+
+/* ---- posted.c */
+/* Plants the op's failure in the calls that follow on its rank; disarm says whether it was delivered. */
+void op_arm(const Op *op, int r);
+int  op_disarm(Op *op, int r);
+/* What is agreed is the same on every rank at the same op. */
+void op_compare(World *w, int r, Op *op, KvgStatus status, const KvgSequence *sequence);
+Went op_posted(World *w, int r, Op *op);
+
+/* ---- step.c */
+Went op_set(World *w, int r, Op *op);
+Went op_begin(World *w, int r, Op *op);
+Went op_extend(World *w, int r, Op *op);
+Went op_post(World *w, int r, Op *op);
+Went op_wait(World *w, int r, Op *op);
+Went op_stale_begin(World *w, int r, Op *op);
+
 /* ---- drive.c */
 void drive(World *w);
-void drive_advance(World *w);
 
 /* ---- settle.c */
 void settle(World *w);
