@@ -179,7 +179,7 @@ Went op_post(World *w, int r, Op *op)
     KvgStep  *step = rank->step[op->truth];
     KvgCommit commit = KVG_COMMIT_INIT;
     uint32_t  accepted[SIM_PLACES];
-    int       lie = truth->lie == LIE_LAYOUT && truth->liar == r, hit;
+    int       lie = truth->lie == LIE_LAYOUT && truth->liar == r;
     KvgStatus no, status;
 
     check_undecided(w, r, truth);
@@ -188,12 +188,12 @@ Went op_post(World *w, int r, Op *op)
     rank->placement->layout_seed += (uint64_t)lie;
     op_arm(op, r);
     status = kvg_step_post(step, &commit);
-    hit = op_disarm(op, r);
+    op_disarm(op, r);
     rank->placement->layout_seed -= (uint64_t)lie;
     if (op_ends(w, status)) {
         return IN_DOUBT;
     }
-    SIM_CHECK(w, status == KVG_OK || (hit && status == KVG_ENOMEM), "rank %d could not post step %llu: %s", r, (unsigned long long)truth->number,
+    SIM_CHECK(w, status == KVG_OK, "rank %d could not post step %llu: %s", r, (unsigned long long)truth->number,
               kvg_last_error());
     truth->posted |= 1ull << r;
     truth->yes |= (uint64_t)(no == KVG_OK) << r;
