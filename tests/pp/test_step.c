@@ -242,7 +242,6 @@ int main(void)
     Suite *suite = suite_create("step");
     TCase *tc = tcase_create("step");
     tcase_set_timeout(tc, 60);
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, test_one_digest_on_every_grid_and_layout);
     tcase_add_test(tc, test_partial_commit_keeps_what_every_rank_was_told);
     tcase_add_test(tc, test_one_no_rolls_back_every_rank);
