@@ -75,10 +75,11 @@ static void keep_words(char words[FORK_WORDS], const char *sentence)
 }
 
 /* A launch's way out where the others cannot be asked: the launcher speaks for all. */
-static void leave(const ReplayLaunch *launch, const char *sentence)
+static void leave(const ReplayLaunch *launch, int hearsay, const char *sentence)
 {
     const ReplayFork *fork = launch->bootstrap.user;
     ForkSeat         *seat = &fork->page->seats[fork->rank];
+    seat->hearsay = hearsay;
     keep_words(seat->words, sentence);
     atomic_store(&seat->ended, 1);
 }
@@ -182,7 +183,7 @@ static _Noreturn void be_rank(ForkPage *page, int rank, pid_t launcher, const Re
     launch.bootstrap.ranks = page->ranks;
     launch.bootstrap.allgather = fork_allgather;
     if (kvg_calloc((size_t)page->ranks, 1, "the lost ranks", &lost) != KVG_OK) {
-        leave(&launch, kvg_last_error());
+        leave(&launch, 0, kvg_last_error());
         _exit(KVG_EXIT_FAILED);
     }
     launch.lost = lost;

@@ -34,6 +34,7 @@ typedef struct ForkSeat { /* written by its rank, but for `gone`; read by all */
     uint64_t        noticed_ns; /* when it first asked for a settle */
     char            why[FORK_WORDS];   /* what it noticed */
     char            words[FORK_WORDS]; /* its last, where it left by itself; "" */
+    int             hearsay;    /* 1: they are about another rank */
     ReplayHolding   holding;    /* once settled */
     ReplayHolding   later;      /* once those left out have gone */
 } ForkSeat;

@@ -28,24 +28,32 @@ static int is_survivor(const ForkWatch *watch, int rank)
     return atomic_load(&watch->page->called) > 0 && watch->page->member[rank] && !has_left_early(watch, rank);
 }
 
-/* Who began it: killed or gone without a word, unless by us; else whom the settle left out; else who was seen stopped; else who said why it left. */
+/* Killed, or gone without a word, by no doing of the launcher. */
+static int is_gone_silently(const ForkWatch *watch, int rank)
+{
+    const int killed = watch->end[rank] == FORK_SIGNALLED && !watch->put_down[rank] && watch->stopped_ns[rank] == 0;
+    return killed || (watch->end[rank] == FORK_EXITED && !atomic_load(&watch->page->seats[rank].ended));
+}
+
+/* Who began it: killed or gone without a word, unless by us; else whom the settle left out; else who was seen stopped; else who said
+ * why it left; else who said that of another. */
 static int find_culprit(const ForkWatch *watch)
 {
     const ForkPage *page = watch->page;
-    int             found[4] = { -1, -1, -1, -1 };
+    int             found[5] = { -1, -1, -1, -1, -1 };
     for (int rank = 0; rank < watch->ranks; rank++) {
         const ForkSeat *seat = &page->seats[rank];
-        int             kind = watch->end[rank] == FORK_SIGNALLED && !watch->put_down[rank] && watch->stopped_ns[rank] == 0 ? 0
-                             : !atomic_load(&seat->ended) && watch->end[rank] == FORK_EXITED                                ? 0
-                             : atomic_load(&page->called) > 0 && !page->member[rank]                                        ? 1
-                             : watch->stopped_ns[rank] != 0                                                                 ? 2
-                             : seat->words[0] != '\0' || watch->put_down[rank] || atomic_load(&seat->struck_ns) != 0        ? 3
-                                                                                                                            : -1;
+        int             kind = is_gone_silently(watch, rank)                                                            ? 0
+                             : atomic_load(&page->called) > 0 && !page->member[rank]                                    ? 1
+                             : watch->stopped_ns[rank] != 0                                                             ? 2
+                             : seat->words[0] != '\0'                                                                   ? 3 + seat->hearsay
+                             : watch->put_down[rank] || atomic_load(&seat->struck_ns) != 0                              ? 3
+                                                                                                                        : -1;
         if (kind >= 0 && (found[kind] < 0 || watch->ended_ns[rank] < watch->ended_ns[found[kind]])) {
             found[kind] = rank; /* of several the first */
         }
     }
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         if (found[kind] >= 0) {
             return found[kind];
         }

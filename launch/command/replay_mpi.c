@@ -220,12 +220,12 @@ static void wait_for_lower(const ReplayLaunch *launch)
     }
 }
 
-void kvg_replay_launch_abort(const ReplayLaunch *launch, int code)
+static _Noreturn void end_all(const ReplayLaunch *launch, int hearsay, int code)
 {
     char sentence[512];
     snprintf(sentence, sizeof sentence, "%s", kvg_last_error());
     if (launch->leave != NULL) {
-        launch->leave(launch, sentence);
+        launch->leave(launch, hearsay, sentence);
         fflush(NULL);
         _Exit(code);
     }
@@ -238,6 +238,11 @@ void kvg_replay_launch_abort(const ReplayLaunch *launch, int code)
     }
 #endif
     _Exit(code);
+}
+
+void kvg_replay_launch_abort(const ReplayLaunch *launch, int code)
+{
+    end_all(launch, 0, code);
 }
 
 /* The lowest rank that failed, -1 if none did; *alone = 1 when others did not fail with the same code. */
@@ -256,11 +261,15 @@ static int lowest_failure(const ReplayReport *all, int ranks, int *alone)
     return lowest;
 }
 
-/* The lowest failing rank that knows why, -1: none says so. */
+/* The lowest failing rank that knows why, -1: none does. Where others were refused by it, it has a code of its own. */
 static int lowest_knowing(const ReplayReport *all, int ranks)
 {
+    int refused = 0;
     for (int rank = 0; rank < ranks; rank++) {
-        if (all[rank].status != KVG_OK && all[rank].knows) {
+        refused |= all[rank].status == KVG_EREFUSED;
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        if (all[rank].status != KVG_OK && (all[rank].knows || (refused && all[rank].status != KVG_EREFUSED))) {
             return rank;
         }
     }
@@ -291,7 +300,7 @@ KvgStatus kvg_replay_agree_why(const ReplayLaunch *launch, KvgStatus mine, int k
     ReplayReport report = { .status = mine, .knows = knows };
     void        *memory = NULL;
     if (mine == KVG_EINDOUBT || mine == KVG_EPEER) { /* not all of the others can be asked */
-        kvg_replay_launch_abort(launch, 1);
+        end_all(launch, 1, 1);
     }
     if (mine != KVG_OK) {
         snprintf(report.sentence, sizeof report.sentence, "%s", kvg_last_error());
@@ -306,7 +315,7 @@ KvgStatus kvg_replay_agree_why(const ReplayLaunch *launch, KvgStatus mine, int k
         if (mine != KVG_OK) {
             (void)kvg_fail(mine, "%s", report.sentence);
         }
-        kvg_replay_launch_abort(launch, 1);
+        end_all(launch, mine == KVG_OK || mine == KVG_EREFUSED, 1);
     }
     int alone = 0, lowest = lowest_failure(all, ranks, &alone);
     status = lowest < 0 ? KVG_OK : (KvgStatus)all[lowest].status;

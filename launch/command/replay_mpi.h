@@ -16,8 +16,8 @@ typedef struct ReplayLaunch {
     uint32_t     timeout_ms;  /* of every wait for the other ranks */
     uint8_t     *lost;        /* [ranks] 1: the grid found it gone */
     struct ReplayFork *fork;  /* NULL: not forked by --ranks */
-    /* Set where another speaks for this rank: takes the last error instead of kvg_replay_launch_abort's own words. */
-    void       (*leave)(const struct ReplayLaunch *launch, const char *sentence);
+    /* Set where another speaks for this rank: takes its last words. hearsay: they are about another rank. */
+    void       (*leave)(const struct ReplayLaunch *launch, int hearsay, const char *sentence);
 } ReplayLaunch;
 
 /* Makes this process a rank. Then, on all ranks alike, checks SLURM_NTASKS against the ranks there are. */

@@ -1,7 +1,7 @@
 /* Faults at random moments of real runs: ranks of `kvgrid replay --ranks N` are killed, frozen, woken, made to leave, kept from memory, and their launcher
  * is killed; after each, what the survivors say is held against a run without a fault, and the machine is looked over for what may be left.
  *
- *   kill_ranks KVGRID DATA [--trials N] [--seed S] [--from I] [--no-limit] [--verbose]
+ *   kill_ranks KVGRID DATA [--trials N] [--seed S] [--from I] [--requests N] [--no-limit] [--verbose]
  *
  * Trial I of seed S draws the same grid, layout, fault, rank and moment (as a share of the run's length) whenever it is run: --from I --trials 1 runs
  * one again. Exit status: 0 no violation, 1 some. The last line has the counts; a line a kind has the times of noticing.
@@ -29,10 +29,10 @@
 
 enum { TIMEOUT_MS = 1000, PEER_MS = 200, SLACK_MS = 1000, RANKS_MAX = 4, RUN_LIMIT_S = 60, SOCKETS_MAX = 256, SAMPLES_MAX = 20000 };
 
-typedef enum Fault { KILL, FREEZE, WAKE, LEAVE, STALL, OOM, LIMIT, LAUNCHER, FAULTS } Fault;
+typedef enum Fault { KILL, TWO, FREEZE, WAKE, LEAVE, STALL, OOM, LIMIT, LAUNCHER, FAULTS } Fault;
 
-static const char *const fault_names[FAULTS] = { "kill", "freeze", "wake", "leave", "stall", "oom", "limit", "launcher" };
-static const int fault_weights[FAULTS] = { 8, 3, 3, 3, 1, 2, 2, 2 };
+static const char *const fault_names[FAULTS] = { "kill", "two", "freeze", "wake", "leave", "stall", "oom", "limit", "launcher" };
+static const int fault_weights[FAULTS] = { 8, 3, 3, 3, 3, 1, 2, 2, 2 };
 
 typedef struct Shape {
     int         tp, pp;
@@ -61,10 +61,10 @@ typedef struct Samples {
 } Samples;
 
 typedef struct Harness {
-    const char *kvgrid, *data;
+    const char *kvgrid, *data, *requests; /* requests: how many a run serves */
     char        scratch[64];
     uint64_t    seed;
-    int         verbose, skipped; /* skipped: a fault, or FAULTS */
+    int         verbose, list, skipped; /* skipped: a fault, or FAULTS */
     Reference   reference[SHAPES];
     Samples     noticed[FAULTS];
     uint64_t    ran[FAULTS], early[FAULTS], late[FAULTS], violations;
@@ -73,9 +73,10 @@ typedef struct Harness {
 typedef struct Trial {
     uint64_t number;
     Fault    fault;
-    int      shape, victim, ranks;
+    int      shape, victim, second, ranks; /* second: killed in the midst of the others' settling; -1: none */
     double   share;     /* of the run's length: when */
     double   wake_ms;   /* after which a frozen one is woken */
+    double   second_ms; /* between the two */
     uint64_t draw;
     pid_t    launcher, pids[RANKS_MAX];
     int      found;     /* pids are known */
@@ -235,7 +236,7 @@ static pid_t start(const Harness *harness, const Trial *trial, const char *trail
     snprintf(tp, sizeof tp, "%d", shape->tp);
     snprintf(pp, sizeof pp, "%d", shape->pp);
     snprintf(ranks, sizeof ranks, "%d", trial->ranks);
-    const char *arguments[] = { harness->kvgrid, "replay", "--model", model, "--trace", trace, "--requests", "150", "--max-tokens", "120", "--spec", "3", "--tp", tp,
+    const char *arguments[] = { harness->kvgrid, "replay", "--model", model, "--trace", trace, "--requests", harness->requests, "--max-tokens", "120", "--spec", "3", "--tp", tp,
                                 "--pp", pp, "--ranks", ranks, "--layout", shape->layout, "--trail", trail, "--json", "--fault", fault, NULL };
     if (fault == NULL) {
         arguments[sizeof arguments / sizeof *arguments - 3] = NULL;
@@ -358,7 +359,9 @@ static Trial draw_trial(const Harness *harness, uint64_t number)
     trial.ranks = shapes[trial.shape].tp * shapes[trial.shape].pp;
     trial.victim = (int)(draw / SHAPES % (uint64_t)trial.ranks);
     draw = kvg_mix64(draw);
-    trial.share = 1.05 * (double)(draw >> 11) / 9007199254740992.0;
+    trial.share = (draw % 8 == 0 ? 0.05 : 1.05) * (double)(draw >> 11) / 9007199254740992.0; /* some while the grid is made */
+    trial.second = trial.fault == TWO ? (int)((uint64_t)trial.victim + 1 + kvg_mix64(draw + 1) % (uint64_t)(trial.ranks - 1)) % trial.ranks : -1;
+    trial.second_ms = 120.0 * (double)(kvg_mix64(draw + 2) >> 11) / 9007199254740992.0;
     trial.wake_ms = (0.2 + 2.0 * (double)(kvg_mix64(draw) >> 11) / 9007199254740992.0) * TIMEOUT_MS;
     snprintf(trial.out, sizeof trial.out, "%s/out", harness->scratch);
     snprintf(trial.err, sizeof trial.err, "%s/err", harness->scratch);
@@ -417,6 +420,11 @@ static void strike(Harness *harness, Trial *trial)
     trial->struck_ms = now_ms();
     switch (trial->fault) {
     case KILL: trial->hit = signal_rank(trial, victim, SIGKILL); break;
+    case TWO:
+        trial->hit = signal_rank(trial, victim, SIGKILL);
+        sleep_ms(trial->second_ms);
+        signal_rank(trial, trial->pids[trial->second], SIGKILL);
+        break;
     case FREEZE: trial->hit = signal_rank(trial, victim, SIGSTOP); break;
     case WAKE:
         trial->hit = signal_rank(trial, victim, SIGSTOP);
@@ -432,10 +440,11 @@ static void strike(Harness *harness, Trial *trial)
 /* ---- judging */
 
 /* Sentences of the command on stderr: those of the fault, and those of a rank that was left out. */
-static void count_sentences(const char *text, int victim, int *faults, int *named, int *outs, int *strange)
+static void count_sentences(const char *text, const Trial *trial, int *faults, int *named, int *outs, int *strange)
 {
-    char who[32];
-    snprintf(who, sizeof who, "rank %d (host ", victim);
+    char who[32], or_who[32];
+    snprintf(who, sizeof who, "rank %d (host ", trial->victim);
+    snprintf(or_who, sizeof or_who, "rank %d (host ", trial->second);
     *faults = *named = *outs = *strange = 0;
     while (*text != '\0') {
         const char *end = strchr(text, '\n');
@@ -449,7 +458,7 @@ static void count_sentences(const char *text, int victim, int *faults, int *name
             *strange += strncmp(line + 15, who, strlen(who)) != 0;
         } else {
             ++*faults;
-            *named += strncmp(line + 15, who, strlen(who)) == 0;
+            *named += strncmp(line + 15, who, strlen(who)) == 0 || strncmp(line + 15, or_who, strlen(or_who)) == 0;
         }
         text += length + (end != NULL);
     }
@@ -479,13 +488,13 @@ static void judge_survivor(Harness *harness, const Trial *trial, const json_t *r
 
 static double limit_ms(const Trial *trial)
 {
-    return SLACK_MS + (trial->fault == KILL || trial->fault == LEAVE ? PEER_MS : TIMEOUT_MS);
+    return SLACK_MS + (trial->fault == KILL || trial->fault == TWO || trial->fault == LEAVE ? PEER_MS : TIMEOUT_MS);
 }
 
 static void judge_noticed(Harness *harness, const Trial *trial, const json_t *rank)
 {
     const double at = 1e-6 * (double)number_of(rank, "noticed_at_ns");
-    const int    outside = trial->fault == KILL || trial->fault == FREEZE || trial->fault == WAKE;
+    const int    outside = trial->fault == KILL || trial->fault == TWO || trial->fault == FREEZE || trial->fault == WAKE;
     const double ms = outside ? at - trial->struck_ms : json_real_value(json_object_get(rank, "noticed_ms"));
     Samples     *samples = &harness->noticed[trial->fault];
     if (ms > limit_ms(trial)) {
@@ -508,7 +517,9 @@ static void judge_report(Harness *harness, const Trial *trial, const json_t *obj
     if (json_is_true(json_object_get(object, "overdue"))) {
         violation(harness, trial, "somebody had to be ended");
     }
-    if (survivors != 0 && survivors != (uint64_t)trial->ranks - 1 && !(alone_again && survivors == (uint64_t)trial->ranks)) {
+    if (trial->fault == TWO ? survivors > (uint64_t)trial->ranks - 1 || (survivors > 0 && survivors < (uint64_t)trial->ranks - 2)
+                            : survivors != 0 && survivors != (uint64_t)trial->ranks - 1 &&
+                              !(alone_again && survivors == (uint64_t)trial->ranks)) {
         violation(harness, trial, "%" PRIu64 " of %d ranks survive", survivors, trial->ranks);
     }
     json_array_foreach(ranks, i, rank) {
@@ -581,7 +592,7 @@ static void judge_end(Harness *harness, const Trial *trial, const char *out, con
     const int code = WIFEXITED(trial->status) ? WEXITSTATUS(trial->status) : -1;
     const int reported = object != NULL && json_object_get(object, "survivors") != NULL;
     int       faults, named, outs, strange;
-    count_sentences(err, trial->victim, &faults, &named, &outs, &strange);
+    count_sentences(err, trial, &faults, &named, &outs, &strange);
     if (strange > 0 || outs > 1 || (outs > 0 && trial->fault != WAKE && trial->fault != STALL)) {
         violation(harness, trial, "stderr has %d strange lines, %d of ranks left out: %s", strange, outs, err);
     }
@@ -598,11 +609,19 @@ static void judge_end(Harness *harness, const Trial *trial, const char *out, con
         harness->early[trial->fault] += number_of(object, "survivors") == 0;
         judge_report(harness, trial, object);
     }
-    if (code == 0 && (trial->fault == KILL || trial->fault == LEAVE || trial->fault == FREEZE) && trial->hit) {
+    if (code == 0 && (trial->fault == KILL || trial->fault == TWO || trial->fault == FREEZE) && trial->hit) {
         pid_t pid = trial->pids[trial->victim];
         violation(harness, trial, "exit 0, though rank %d (pid %ld) was hit", trial->victim, (long)pid);
     }
     json_decref(object);
+}
+
+static void list_trial(const Harness *harness, uint64_t number)
+{
+    const Trial  trial = draw_trial(harness, number);
+    const Shape *shape = &shapes[trial.shape];
+    printf("trial %" PRIu64 ": %s of rank %d on %dx%d %s at %.3f of the run\n", number, fault_names[trial.fault], trial.victim, shape->tp, shape->pp, shape->layout,
+           trial.share);
 }
 
 static void run_trial(Harness *harness, uint64_t number)
@@ -683,10 +702,10 @@ static void remove_scratch(const Harness *harness)
 
 int main(int argc, char **argv)
 {
-    static Harness harness = { .seed = 1, .skipped = FAULTS };
+    static Harness harness = { .requests = "150", .seed = 1, .skipped = FAULTS };
     uint64_t       trials = 16, first = 0, ran = 0;
     if (argc < 3) {
-        fprintf(stderr, "usage: kill_ranks KVGRID DATA [--trials N] [--seed S] [--from I] [--no-limit] [--verbose]\n");
+        fprintf(stderr, "usage: kill_ranks KVGRID DATA [--trials N] [--seed S] [--from I] [--requests N] [--no-limit] [--list] [--verbose]\n");
         return 2;
     }
     harness.kvgrid = argv[1];
@@ -696,14 +715,24 @@ int main(int argc, char **argv)
                                                                    : strcmp(argv[i], "--from") == 0   ? &first : NULL;
         if (number != NULL && i + 1 < argc) {
             *number = strtoull(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--requests") == 0 && i + 1 < argc) {
+            harness.requests = argv[++i];
         } else if (strcmp(argv[i], "--verbose") == 0) {
             harness.verbose = 1;
+        } else if (strcmp(argv[i], "--list") == 0) { /* what would be run */
+            harness.list = 1;
         } else if (strcmp(argv[i], "--no-limit") == 0) { /* address sanitizers need addresses */
             harness.skipped = LIMIT;
         } else {
             fprintf(stderr, "kill_ranks: %s is not understood\n", argv[i]);
             return 2;
         }
+    }
+    for (uint64_t i = first; harness.list && i < first + trials; i++) {
+        list_trial(&harness, i);
+    }
+    if (harness.list) {
+        return 0;
     }
     snprintf(harness.scratch, sizeof harness.scratch, "/tmp/kill_ranks_XXXXXX");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
