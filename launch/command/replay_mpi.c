@@ -278,13 +278,11 @@ static int lowest_knowing(const ReplayReport *all, int ranks)
 
 static void say_failure(const ReplayReport *all, int ranks, int lowest, int alone)
 {
-    const int knowing = lowest_knowing(all, ranks);
+    const int knowing = lowest_knowing(all, ranks), who = knowing >= 0 ? knowing : alone ? lowest : -1;
     fflush(stdout);
-    if (knowing >= 0) {
-        fprintf(stderr, "kvgrid replay: rank %d (host %s): %s\n", knowing, all[knowing].host, all[knowing].sentence);
-    } else if (alone && lowest > 0) { /* rank 0 needs no name: it speaks */
-        fprintf(stderr, "kvgrid replay: rank %d: %s\n", lowest, all[lowest].sentence);
-    } else {
+    if (who >= 0 && ranks > 1) {
+        fprintf(stderr, "kvgrid replay: rank %d (host %s): %s\n", who, all[who].host, all[who].sentence);
+    } else { /* all alike */
         fprintf(stderr, "kvgrid replay: %s\n", all[lowest].sentence);
     }
 }
