@@ -431,7 +431,7 @@ static void write_file(const char *name, const char *text, char path[512])
 
 START_TEST(test_plan_malformed_files_are_named)
 {
-    char path[512], line[1200];
+    char path[512], rows[512], line[1200];
 
     write_file("bad.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\r\na,1,2\r\na,1,x", path);
     snprintf(line, sizeof line, "plan --model %s/models/llama-3.1-8b.json --json --trace %s", KVG_TEST_DATA, path);
@@ -449,6 +449,11 @@ START_TEST(test_plan_malformed_files_are_named)
                             "\"num_local_experts\":4000000,\"moe_intermediate_size\":2147483647}", path);
     snprintf(line, sizeof line, "plan --model %s --pp 2", path);
     check_refused(line, 2, "vast.json: the layers' weight bytes add up past 64 bits");
+    write_file("rows.json", "{\"model_type\":\"llama\",\"num_hidden_layers\":1024,\"num_attention_heads\":1,\"head_dim\":2147483616,\"hidden_size\":64,"
+                            "\"max_position_embeddings\":100000000000}", path);
+    write_file("rows.csv", "ContextTokens,GeneratedTokens\n1,1\n2147483600,1\n2147483600,1\n", rows);
+    snprintf(line, sizeof line, "plan --model %s --ctx 64 --format-k bf16 --format-v bf16 --trace %s", path, rows);
+    check_refused(line, 2, "after 1 requests of the trace the next one takes rank 0 past what 64 bits can say");
     write_file("twice.json", "{\"num_hidden_layers\": 2, \"num_hidden_layers\": 3}", path);
     snprintf(line, sizeof line, "plan --model %s", path);
     check_refused(line, 2, "twice.json: line 1");
