@@ -399,7 +399,7 @@ void kvg_step_roll_back(KvgStep *step, const uint16_t *tainted);
 /* Moves `decided` on over steps that are decided in a row. */
 void kvg_steps_advance(KvgVotes *votes);
 
-/* run.c */
+/* run_watch.c */
 /* One look at a captured run that is on: liveness, deadline. */
 void kvg_run_watch(KvgGrid *grid);
 /* 1: the sequence takes part in it. */

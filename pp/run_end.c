@@ -1,4 +1,4 @@
-/* Run, second half: what the device did is read back once and taken over, as if each step had been taken from here.
+/* Run, end: what the device did is read back once and taken over, as if each step had been taken from here.
  *
  *   published steps       lengths and columns as the device says; the last of them is remembered like any step, for settling
  *   the one that ended it begun and posted here after the fact, with the records that the board holds: the host decides it by the same function and names

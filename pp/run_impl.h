@@ -88,7 +88,7 @@ static inline const KvDevRunOps *kvg_run_ops(const KvgBatch *batch)
 /* capture.c: the capture that is on ends and leaves no graph. */
 void kvg_capture_give_up(KvgBatch *batch);
 
-/* run.c: makes and frees what a batch needs; the first capture asks for it. */
+/* run_memory.c: makes and frees what a batch needs; the first capture asks for it. */
 KvgStatus kvg_run_open(KvgBatch *batch);
 void      kvg_run_close(KvgBatch *batch);
 
