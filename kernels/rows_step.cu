@@ -1,21 +1,19 @@
 /* Rows: encode of a decoding step's rows, of the usual formats.
  *
- * Bound by latency, and that by instructions: a kernel's are cold when it starts and come at some fifty cycles for eight of them, so what is run once
- * costs its length. A lane has one unit of 8 elements, four lanes a block of 32. Indices come from the grid's and the block's own coordinates, so
+ * Bound by latency, and that by instructions: a kernel's are cold when it starts (measured: 2 cycles each in a straight line of independent ones),
+ * so what is run once costs its length. A lane has one unit of 8 elements, four lanes a block of 32. Indices come from the grid's and the block's own coordinates, so
  * nothing is divided; the places' arrays are loaded side by side, then elements and the table's entry; each plane has code of its own. What is rare
  * (cleaning, tiny scales, zeros that decide a sign) is found by one vote of the warp and done by a call of what rows_few.cu is made of. While
  * elements are under way the arithmetic is rehearsed: run once without stores, so that its instructions are there when they arrive.
  *
  * Launch: block (units of a head, heads, places), grid (rows of a place, places, planes). */
-#include <stdlib.h>
-
 #include "kernels/cuda_internal.h"
 #include "kernels/rows_block.cuh"
 #include "kernels/rows_launch.h"
 
 namespace {
 
-enum { LANES_MOST = 256 };
+enum { LANES_MOST = 256 }; /* of a block */
 
 struct StepPlane {
     const uint8_t *elements;
@@ -141,15 +139,15 @@ struct Where { /* a place's rows, as loaded */
     uint32_t rows, first, token;
 };
 
-template <int TYPE, int FORMAT, bool BY_LENGTH, bool REHEARSED>
+template <int TYPE, int FORMAT, bool BY_LENGTH>
 __device__ __forceinline__ void encode_plane(const StepLaunch &step, const StepPlane &plane, const Where &where)
 {
     const uint32_t within = threadIdx.x, head = threadIdx.y;
     const uint8_t *from = plane.elements + (uint64_t)head * plane.head_pitch + within * eight_bytes<TYPE>();
-    uint8_t       *to = plane.base + (uint64_t)head * plane.head_stride + (kvg_is_block<FORMAT>() ? within / 4 * kvg_block_bytes<FORMAT>() : within * unit_bytes<FORMAT>());
+    uint8_t       *to = plane.base + (uint64_t)head * plane.head_stride +
+                  (kvg_is_block<FORMAT>() ? within / 4 * kvg_block_bytes<FORMAT>() : within * unit_bytes<FORMAT>());
     const bool     live = where.slot >= 0 && blockIdx.x < where.rows && within < plane.units;
-    const Raw<TYPE, 8> none = quick_eight<TYPE>();
-    Raw<TYPE, 8>   raw = none, loaded = none;
+    Raw<TYPE, 8>   raw = quick_eight<TYPE>(), loaded = raw;
     uint32_t       row = where.first + blockIdx.x, loaded_entry = 0, entry = 0;
 
     if (live) {
@@ -158,8 +156,7 @@ __device__ __forceinline__ void encode_plane(const StepLaunch &step, const StepP
         loaded = load_eight<TYPE>(from + (uint64_t)(where.token + blockIdx.x) * plane.token_bytes);
     }
     to += (uint64_t)(row & plane.row_mask) * plane.row_stride;
-    if (!REHEARSED) raw = loaded, entry = loaded_entry;
-    for (uint32_t pass = REHEARSED ? opaque(0) : 1;; pass = opaque(1)) { /* what was loaded is not waited for before the second pass */
+    for (uint32_t pass = opaque(0);; pass = opaque(1)) { /* what was loaded is not waited for before the second pass */
         uint8_t   *at = to + (uint64_t)entry * plane.chunk_bytes;
         const bool store = live && pass != 0;
         if (!encode_quickly<TYPE, FORMAT>(raw, at, store)) encode_slowly<TYPE, FORMAT>(raw, store ? at : nullptr, step.counts);
@@ -168,7 +165,7 @@ __device__ __forceinline__ void encode_plane(const StepLaunch &step, const StepP
     }
 }
 
-template <int TYPE, int FIRST, int SECOND, bool BY_LENGTH, bool REHEARSED>
+template <int TYPE, int FIRST, int SECOND, bool BY_LENGTH>
 __global__ void __launch_bounds__(LANES_MOST) step_kernel(const __grid_constant__ StepLaunch step)
 {
     const uint32_t mine = blockIdx.y * blockDim.z + threadIdx.z, place = min(mine, step.places - 1);
@@ -180,8 +177,8 @@ __global__ void __launch_bounds__(LANES_MOST) step_kernel(const __grid_constant_
     if (!BY_LENGTH) where.first = __ldg(step.first + place);
     else where.first = where.slot >= 0 ? __ldg(step.first + where.slot) : 0;
     if (mine != place) where.slot = -1; /* past the end */
-    if (blockIdx.z == 0) encode_plane<TYPE, FIRST, BY_LENGTH, REHEARSED>(step, step.plane[0], where);
-    else encode_plane<TYPE, SECOND, BY_LENGTH, REHEARSED>(step, step.plane[1], where);
+    if (blockIdx.z == 0) encode_plane<TYPE, FIRST, BY_LENGTH>(step, step.plane[0], where);
+    else encode_plane<TYPE, SECOND, BY_LENGTH>(step, step.plane[1], where);
 }
 
 /* ---- launches */
@@ -216,9 +213,8 @@ bool shape_of(const RowsLaunch *launch, dim3 *block, dim3 *grid)
 
 template <int TYPE, int FIRST, int SECOND> void start(const StepLaunch &step, bool by_length, dim3 grid, dim3 block, cudaStream_t stream)
 {
-    if (by_length) step_kernel<TYPE, FIRST, SECOND, true, true><<<grid, block, 0, stream>>>(step);
-    else if (getenv("KVG_STEP_COLD") != nullptr) step_kernel<TYPE, FIRST, SECOND, false, false><<<grid, block, 0, stream>>>(step);
-    else step_kernel<TYPE, FIRST, SECOND, false, true><<<grid, block, 0, stream>>>(step);
+    if (by_length) step_kernel<TYPE, FIRST, SECOND, true><<<grid, block, 0, stream>>>(step);
+    else step_kernel<TYPE, FIRST, SECOND, false><<<grid, block, 0, stream>>>(step);
 }
 
 template <int TYPE> bool start_pair(const RowsLaunch *launch, const StepLaunch &step, dim3 grid, dim3 block, cudaStream_t stream)
