@@ -68,7 +68,7 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
     gather->ahead = -1;
     gather->tag = tag;
     gather->what = (uint32_t)kvg_name_hash(what);
-    gather->epoch = grid->epoch;
+    gather->epoch = kind == KVG_MESSAGE_REBUILD ? UINT32_MAX : grid->epoch;
     gather->started_ns = kvg_grid_now(grid);
     KVG_TRY_GOTO(kvg_calloc(ranks, 1, "a gather", &members), err_free);
     gather->member = members;

@@ -53,6 +53,7 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     grid->lost_told = lost_told;
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &alive));
     grid->alive = memset(alive, 1, (size_t)ranks);
+    grid->voters = ranks;
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &stopped));
     grid->stopped_ns = stopped;
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &after));
@@ -60,29 +61,55 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     return KVG_OK;
 }
 
-static KvgStatus connect_ranks(KvgGrid *grid, const KvgBootstrap *bootstrap, const KvgGridOptions *options)
+KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, const KvComm *records, const KvLiveness *alive, KvComm *comm,
+                           KvLiveness *liveness)
 {
     KvMeshOptions mesh = KVG_MESH_OPTIONS_INIT;
-    KvComm        comm;
 
-    if (options->comm != NULL && options->liveness != NULL) {
-        grid->comm = *options->comm;
-        grid->liveness = *options->liveness;
+    if (records != NULL && alive != NULL) {
+        *comm = *records;
+        *liveness = *alive;
         return KVG_OK;
     }
     if (grid->ranks == 1) {
-        KVG_TRY(kvg_comm_self(&comm, &grid->liveness));
+        KVG_TRY(kvg_comm_self(comm, liveness));
     } else {
         mesh.timeout_ms = grid->policy.timeout_ms;
         mesh.heartbeat_ms = grid->policy.peer_ms / 4 > 0 ? grid->policy.peer_ms / 4 : 1;
-        KVG_TRY(kvg_mesh_create(bootstrap, &mesh, &comm, &grid->liveness));
+        KVG_TRY(kvg_mesh_create(bootstrap, &mesh, comm, liveness));
     }
-    if (options->comm != NULL) {
-        comm.ops->close(comm.self); /* records go another way; the mesh stays for liveness */
-        comm = *options->comm;
+    if (records != NULL) {
+        comm->ops->close(comm->self); /* records go another way; the mesh stays for liveness */
+        *comm = *records;
     }
-    grid->comm = comm;
     return KVG_OK;
+}
+
+static void forget_messages(KvgGrid *grid)
+{
+    while (grid->inbox != NULL) {
+        KvMessage *message = grid->inbox;
+        grid->inbox = message->next;
+        kvg_free(message);
+    }
+    grid->inbox_tail = &grid->inbox;
+    grid->unkept = NULL;
+}
+
+void kvg_grid_take_comm(KvgGrid *grid, const KvComm *comm, const KvLiveness *liveness)
+{
+    if (grid->comm.ops != NULL) {
+        grid->comm.ops->close(grid->comm.self);
+        grid->liveness.ops->close(grid->liveness.self);
+    }
+    forget_messages(grid);
+    grid->comm = *comm;
+    grid->liveness = *liveness;
+    grid->last_poll_ns = 0;
+    grid->lost_count = 0;
+    grid->stop_told = 0;
+    memset(grid->lost_told, 0, (size_t)grid->ranks);
+    memset(grid->stopped_ns, 0, (size_t)grid->ranks * sizeof *grid->stopped_ns);
 }
 
 static KvgStatus gather_hellos(const KvgBootstrap *bootstrap, const KvHello *mine, KvHello *all, uint32_t timeout_ms)
@@ -96,11 +123,7 @@ static KvgStatus gather_hellos(const KvgBootstrap *bootstrap, const KvHello *min
 
 static void free_grid(KvgGrid *grid)
 {
-    while (grid->inbox != NULL) {
-        KvMessage *message = grid->inbox;
-        grid->inbox = message->next;
-        kvg_free(message);
-    }
+    forget_messages(grid);
     kvg_free(grid->lost_told);
     kvg_free(grid->alive);
     kvg_free(grid->stopped_ns);
@@ -131,7 +154,7 @@ KvgStatus kvg_grid_create(const KvgBootstrap *bootstrap, const KvgGridOptions *o
     mine.rank = (uint64_t)bootstrap->rank;
     KVG_TRY_GOTO(gather_hellos(bootstrap, &mine, hellos, grid->policy.timeout_ms > 0 ? grid->policy.timeout_ms : 30000), err_free);
     KVG_TRY_GOTO(kvg_hello_compare(hellos, bootstrap->ranks, bootstrap->rank), err_free);
-    KVG_TRY_GOTO(connect_ranks(grid, bootstrap, options), err_free);
+    KVG_TRY_GOTO(kvg_grid_connect(grid, bootstrap, options->comm, options->liveness, &grid->comm, &grid->liveness), err_free);
     kvg_free(hellos);
     *grid_p = grid;
     return KVG_OK;
@@ -139,6 +162,22 @@ err_free:
     kvg_free(hellos);
     free_grid(grid);
     return status;
+}
+
+KvgStatus kvg_grid_make(const KvgGridOptions *options, int rank, int ranks, KvgGrid **grid)
+{
+    void     *memory = NULL;
+    KvgStatus status;
+
+    KVG_TRY(check_shape(options, rank, ranks));
+    KVG_TRY(kvg_calloc(1, sizeof **grid, "a grid", &memory));
+    status = fill(memory, options, rank, ranks);
+    if (status != KVG_OK) {
+        free_grid(memory);
+        return status;
+    }
+    *grid = memory;
+    return KVG_OK;
 }
 
 /* ---- all ranks of one process */
@@ -187,6 +226,7 @@ void kvg_grid_destroy(KvgGrid *grid)
         return;
     }
     KVG_ASSERT(grid->placements == NULL);
+    kvg_voted_resolve(grid, 0);
     kvg_votes_free(grid->votes);
     if (grid->comm.ops != NULL) {
         grid->comm.ops->close(grid->comm.self);
@@ -208,6 +248,27 @@ uint32_t kvg_grid_epoch(const KvgGrid *grid) { return grid->epoch; }
 KvgStatus kvg_grid_state(const KvgGrid *grid)
 {
     return grid->state == KVG_OK ? KVG_OK : kvg_fail(grid->state, "%s", grid->why);
+}
+
+int kvg_grid_first(const KvgGrid *grid)
+{
+    int rank = 0;
+
+    while (!grid->alive[rank]) {
+        rank++;
+    }
+    return rank; /* this rank at the latest */
+}
+
+KvgStatus kvg_grid_no_hole(const KvgGrid *grid, const char *call)
+{
+    for (int rank = 0; grid->voters < grid->ranks && rank < grid->ranks; rank++) {
+        if (!grid->alive[rank]) {
+            return kvg_fail(KVG_ENOTSUP, "%s: this grid was rebuilt without rank %d; rebuild it with a new process there, or make a grid over the survivors",
+                            call, rank);
+        }
+    }
+    return KVG_OK;
 }
 
 KvgStatus kvg_grid_usable(const KvgGrid *grid)
@@ -238,7 +299,7 @@ KvgStatus kvg_grid_whole(KvgGrid *grid)
 {
     KVG_TRY(kvg_grid_usable(grid));
     for (int rank = 0; grid->lost_count > 0 && rank < grid->ranks; rank++) {
-        if (grid->lost_told[rank]) {
+        if (grid->lost_told[rank] && grid->alive[rank]) {
             say_stopped(grid, 1, grid->votes != NULL ? grid->votes->begun : 0); /* others may have begun before they knew */
             return kvg_fail(KVG_EPEER, "rank %d is gone (%s): no step can commit without it; settle the survivors", rank,
                             grid->liveness.ops->why(grid->liveness.self, rank));
@@ -272,7 +333,7 @@ int kvg_grid_is_lost(const KvgGrid *grid, int rank)
 static void notice_losses(KvgGrid *grid)
 {
     for (int rank = 0; rank < grid->ranks; rank++) {
-        if (!grid->lost_told[rank] && kvg_grid_is_lost(grid, rank)) {
+        if (!grid->lost_told[rank] && grid->alive[rank] && kvg_grid_is_lost(grid, rank)) {
             const char *why = grid->liveness.ops->why(grid->liveness.self, rank);
             grid->lost_told[rank] = 1;
             grid->lost_count++;

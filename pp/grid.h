@@ -55,11 +55,10 @@ KVG_API KvgStatus kvg_grid_state(const KvgGrid *grid);
 
 /** After EINDOUBT or EPEER: the survivors (the same list on each, the own rank among them) bring each other to one state: every step
  *  that any of them published is published by all with its accepted counts, every other undecided step is rolled back. The epoch rises, so
- *  records of those left out are dropped. If all ranks survive the grid goes on; else it reads, digests and closes, until rebuilt. Reach: setup. */
+ *  records of those left out are dropped. If all ranks survive the grid goes on; else it reads, digests and closes, until rebuilt
+ *  (rebuild.h). Reach: setup. */
 KVG_API KvgStatus kvg_grid_settle(KvgGrid *grid, const int *survivors, int survivor_count);
 KVG_API KvgStatus kvg_grid_settle_start(KvgGrid *grid, const int *survivors, int survivor_count, KvgSetup **setup);
-/** ENOTSUP until rebuilding is added: destroy the grid and create one over the survivors. */
-KVG_API KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *bootstrap, const int *survivors, int survivor_count);
 
 /** One turn of a set-up operation: *done becomes 1 when it ended, with its result as the return value. Never blocks. */
 KVG_API KvgStatus kvg_setup_test(KvgSetup *setup, int *done);

@@ -39,7 +39,8 @@ _Static_assert(sizeof(KvMessageHeader) == 24, "crosses the wire: no padding");
 typedef enum KvMessageKind {
     KVG_MESSAGE_SETUP = 1, KVG_MESSAGE_SETTLE = 2, KVG_MESSAGE_RUNNING = 3,
     KVG_MESSAGE_STOPPED = 4, /* the sender posts nothing after step `tag` in this epoch: it is in doubt, settles, or begins none without a lost rank. No body */
-    KVG_MESSAGE_OUT = 5 /* the sender has settled without the receiver. No body */
+    KVG_MESSAGE_OUT = 5, /* the sender has settled without the receiver. No body */
+    KVG_MESSAGE_REBUILD = 6 /* among survivors and newcomers, who do not know the epoch yet: it is UINT32_MAX there */
 } KvMessageKind;
 
 typedef struct KvMessage {
@@ -139,6 +140,7 @@ struct KvgGrid {
     KvgStatus    state;      /* KVG_OK, EPEER, EINDOUBT, ELAYOUT */
     char         why[384];
     uint8_t     *alive;      /* [ranks] 0: left out by a settle */
+    int          voters;     /* how many are alive: all of them, unless a rebuild went on without some */
     uint8_t     *lost_told;  /* [ranks] */
     uint64_t    *stopped_ns;   /* [ranks] when it said that it posts nothing more in this epoch; 0: it has not */
     uint64_t    *stopped_step; /* [ranks] after which step */
@@ -167,6 +169,15 @@ KvgStatus kvg_grid_turn(KvgGrid *grid);
 /* The grid can step or be called; else its state with the sentence that was set when it changed. */
 KvgStatus kvg_grid_usable(const KvgGrid *grid);
 KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Some ranks were left out for good by a rebuild: ENOTSUP, naming `call` and the first of them. */
+KvgStatus kvg_grid_no_hole(const KvgGrid *grid, const char *call);
+/* The lowest rank that takes part. */
+int       kvg_grid_first(const KvgGrid *grid);
+/* grid.c, for rebuilding: a grid without a transport; its transport; another one for it, the one before is closed. EINVAL, ENOMEM. */
+KvgStatus kvg_grid_make(const KvgGridOptions *options, int rank, int ranks, KvgGrid **grid);
+KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, const KvComm *records, const KvLiveness *alive, KvComm *comm,
+                           KvLiveness *liveness);
+void      kvg_grid_take_comm(KvgGrid *grid, const KvComm *comm, const KvLiveness *liveness);
 /* A captured run takes the grid for itself: EBUSY. */
 KvgStatus kvg_grid_no_run(const KvgGrid *grid);
 int       kvg_grid_is_lost(const KvgGrid *grid, int rank);
@@ -410,6 +421,10 @@ int kvg_run_names(const KvgSequence *sequence);
 KvgStatus kvg_sequence_await_last(KvgSequence *sequence);
 /* The sequence may be named by a posted call now: as await_last, then what fell behind is freed, at a moment that all ranks share. */
 KvgStatus kvg_sequence_settle_last(KvgSequence *sequence);
+/* A slot for a new sequence; one is free. */
+KvgSequence *kvg_sequence_take(KvgPlacement *placement, uint64_t id);
+/* Empty as just opened, in its slot and under its handle; tainted if it was. */
+void         kvg_sequence_reset(KvgSequence *sequence);
 /* Mixes a posted call into the running digest and gives its answer, the same on every rank. */
 KvgStatus kvg_sequence_posted(KvgSequence *sequence, const char *call, uint64_t value, KvgStatus status);
 void      kvg_sequence_drop(KvgSequence *sequence, KvgStream stream);

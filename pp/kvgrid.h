@@ -36,6 +36,7 @@
 #include <kvgrid/grid.h>
 #include <kvgrid/placement.h>
 #include <kvgrid/sequence.h>
+#include <kvgrid/rebuild.h>
 #include <kvgrid/run.h>
 #include <kvgrid/step.h>
 #include <kvgrid/taps_gather.h>

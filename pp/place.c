@@ -93,12 +93,13 @@ static void free_copies(KvgPlacement *placement)
     kvg_free((void *)placement->options.layer_bytes);
 }
 
-static KvgStatus make(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement_p)
+KvgStatus kvg_place_make(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement_p)
 {
     size_t        layers = (size_t)config->plan.n_layer + config->plan.n_mtp;
     void         *memory = NULL, *fence = NULL, *layer_bytes = NULL;
     KvgPlacement *placement;
 
+    KVG_TRY(check_options(grid, config, options));
     KVG_TRY(kvg_calloc(1, sizeof *placement, "a placement", &memory));
     placement = *placement_p = memory; /* from here on the operation's undo frees it */
     placement->grid = grid;
@@ -271,6 +272,22 @@ static KvgStatus create_votes(KvgPlacement *placement)
     return KVG_OK;
 }
 
+KvgStatus kvg_place_lay(KvgPlacement *placement)
+{
+    placement->options.memory_bytes = placement->state_bytes[placement->grid->rank];
+    KVG_TRY(kvg_placement_replan(placement, placement->state_bytes, &placement->plan));
+    KVG_TRY(check_room(placement));
+    placement->lo = placement->plan.ranks[placement->grid->rank].lo;
+    placement->hi = placement->plan.ranks[placement->grid->rank].hi;
+    return KVG_OK;
+}
+
+KvgStatus kvg_place_take(KvgPlacement *placement, const uint32_t *units_max)
+{
+    KVG_TRY(kvg_place_create_store(placement, units_max));
+    return create_sequences(placement);
+}
+
 static KvgStatus take_memory(KvgPlacement *placement, const PlaceHello *hellos)
 {
     uint32_t units_max[KVG_PLAN_CLASSES_MAX] = { 0 };
@@ -281,14 +298,9 @@ static KvgStatus take_memory(KvgPlacement *placement, const PlaceHello *hellos)
     for (int rank = 0; rank < placement->grid->ranks; rank++) {
         placement->state_bytes[rank] = hellos[rank].memory_bytes;
     }
-    placement->options.memory_bytes = placement->state_bytes[placement->grid->rank];
-    KVG_TRY(kvg_placement_replan(placement, placement->state_bytes, &placement->plan));
-    KVG_TRY(check_room(placement));
-    placement->lo = placement->plan.ranks[placement->grid->rank].lo;
-    placement->hi = placement->plan.ranks[placement->grid->rank].hi;
+    KVG_TRY(kvg_place_lay(placement));
     KVG_TRY(plan_reserve(placement, hellos, units_max));
-    KVG_TRY(kvg_place_create_store(placement, units_max));
-    KVG_TRY(create_sequences(placement));
+    KVG_TRY(kvg_place_take(placement, units_max));
     return create_votes(placement);
 }
 
@@ -424,10 +436,9 @@ static KvgStatus make_state(KvgGrid *grid, const ModelConfig *config, const KvgP
 {
     void *hellos = NULL;
 
-    KVG_TRY(check_options(grid, config, options));
     KVG_TRY(kvg_calloc((size_t)grid->ranks, sizeof(PlaceHello), "a placement", &hellos));
     state->hellos = hellos;
-    return make(grid, config, options, &state->placement);
+    return kvg_place_make(grid, config, options, &state->placement);
 }
 
 /* ---- the calls */
@@ -441,6 +452,7 @@ KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPla
         return kvg_fail(KVG_EINVAL, "kvg_place needs a grid, a loaded config, options, and places for what it makes");
     }
     KVG_TRY(kvg_grid_whole(grid));
+    KVG_TRY(kvg_grid_no_hole(grid, "kvg_place"));
     KVG_TRY(kvg_grid_no_run(grid));
     KVG_TRY(kvg_setup_new(grid, "kvg_place", sizeof *state, setup));
     (*setup)->run = run;

@@ -34,6 +34,13 @@ KvgStatus kvg_place_measure(const KvgPlacement *placement, PlaceMeasure *measure
 /* Fills memory_bytes and memory_max_bytes of the ranks that measure: a pure function of what all said. ENOMEM naming the rank with nothing left. */
 KvgStatus kvg_place_share(PlaceHello *hellos, const PlaceMeasure *measures, int ranks);
 
+/* A placement with copies of what the caller gave, and nothing behind it; *placement is set as soon as there is something to free (kvg_placement_free). */
+KvgStatus kvg_place_make(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement);
+/* Plans it from its state_bytes, which every rank knows. ENOMEM by name where they are too few. */
+KvgStatus kvg_place_lay(KvgPlacement *placement);
+/* Takes its memory, with room for units_max [class]. */
+KvgStatus kvg_place_take(KvgPlacement *placement, const uint32_t *units_max);
+
 /* Layers that a placement holds: the trunk, and the MTP blocks when asked for. */
 uint32_t kvg_place_held_layers(const ModelConfig *config, const KvgPlaceOptions *options);
 /* The store of this rank: its share of every layer, the classes of the whole model. */

@@ -87,7 +87,8 @@ void kvg_placement_destroy(KvgPlacement *placement)
         return;
     }
     KVG_ASSERT(placement->batches == 0);
-    if (placement->grid->cast != NULL && ((const Voted *)placement->grid->cast->state)->placement == placement) {
+    const Voted *cast = placement->grid->cast != NULL ? placement->grid->cast->state : NULL;
+    if (cast != NULL && (cast->placement == placement || cast->placement == NULL)) { /* a rebuild names them all */
         kvg_voted_resolve(placement->grid, 0);
     }
     kvg_snapshots_empty(placement);

@@ -28,8 +28,8 @@ static KvgStatus prepare(ResizeState *state, void *const *hellos)
 
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a resize", &memory));
     state->state_bytes = memory;
-    for (int rank = 0; rank < ranks; rank++) {
-        state->state_bytes[rank] = ((const VotedHello *)hellos[rank])->value;
+    for (int rank = 0; rank < ranks; rank++) { /* one that was left out limits nobody */
+        state->state_bytes[rank] = hellos[rank] != NULL ? ((const VotedHello *)hellos[rank])->value : UINT64_MAX / 2;
     }
     KVG_TRY(kvg_placement_replan(placement, state->state_bytes, &state->plan));
     state->planned = 1;

@@ -23,6 +23,7 @@ KvgStatus kvg_grid_vote_on_device(KvgGrid *grid, const KvVoteBoard *board, KvVot
         grid->board_control = NULL;
         return KVG_OK;
     }
+    KVG_TRY(kvg_grid_no_hole(grid, "kvg_grid_vote_on_device"));
     if (board->ranks != (uint32_t)grid->ranks || board->rank != (uint32_t)grid->rank || board->tp != grid->tp) {
         return kvg_fail(KVG_EINVAL, "the board is for rank %u of %u in stages of %u, and this is rank %d of %d in stages of %u", board->rank, board->ranks,
                         board->tp, grid->rank, grid->ranks, grid->tp);

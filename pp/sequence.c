@@ -65,7 +65,7 @@ static KvgStatus check_id(const KvgPlacement *placement, uint64_t id)
     return KVG_OK;
 }
 
-static KvgSequence *take_slot(KvgPlacement *placement, uint64_t id)
+KvgSequence *kvg_sequence_take(KvgPlacement *placement, uint64_t id)
 {
     uint32_t     slot = placement->free_slots[--placement->free_count];
     KvgSequence *sequence = &placement->sequences[slot];
@@ -94,6 +94,23 @@ void kvg_sequence_drop(KvgSequence *sequence, KvgStream stream)
     placement->free_slots[placement->free_count++] = sequence->cache.slot;
 }
 
+void kvg_sequence_reset(KvgSequence *sequence)
+{
+    KvgPlacement *placement = sequence->placement;
+    uint32_t      slot = sequence->cache.slot;
+    int           tainted = sequence->cache.tainted;
+
+    kvg_sequence_drop_attached(sequence);
+    kvg_kv_cache_close(&sequence->cache, NULL);
+    kvg_kv_cache_open(placement->store, slot, ++placement->serial, &sequence->cache);
+    sequence->cache.tainted = tainted; /* it never comes back; its memory does */
+    sequence->taint_pending = 0;
+    sequence->generation = (uint64_t)placement->grid->epoch << 32;
+    sequence->last_step = 0;
+    sequence->named_in = 0;
+    sequence->counted_growth = 0;
+}
+
 /* Only a lack of memory on this rank alone is let pass: the sequence is open, its units are counted, and its next step votes no if the
  * rows still cannot be had. Everything else is the same on every rank. */
 static int refused_for_all(KvgStatus status)
@@ -113,7 +130,7 @@ KvgStatus kvg_sequence_open(KvgPlacement *placement, uint64_t id, uint64_t rows,
     KVG_TRY(kvg_grid_no_run(placement->grid));
     status = check_id(placement, id);
     if (status == KVG_OK) {
-        sequence = take_slot(placement, id);
+        sequence = kvg_sequence_take(placement, id);
         status = kvg_kv_cache_book(&sequence->cache, rows);
         sequence->counted_growth = rows > 0;
         if (refused_for_all(status)) {
@@ -194,7 +211,7 @@ KvgStatus kvg_sequence_fork(KvgSequence *sequence, uint64_t rows, uint64_t id, K
     KVG_TRY(kvg_sequence_settle_last(sequence));
     status = check_id(sequence->placement, id);
     if (status == KVG_OK) {
-        child = take_slot(sequence->placement, id);
+        child = kvg_sequence_take(sequence->placement, id);
         status = kvg_kv_cache_fork(&sequence->cache, rows, &child->cache, NULL);
         child->counted_growth = 1;
         child->taint_pending = sequence->taint_pending; /* it has the same rows */

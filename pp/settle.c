@@ -264,7 +264,9 @@ static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
     int left_out = -1;
 
     for (int rank = 0; rank < grid->ranks; rank++) {
+        uint8_t was = grid->alive[rank];
         grid->alive[rank] &= setup->member[rank];
+        grid->voters -= grid->alive[rank] != was;
         left_out = grid->alive[rank] ? left_out : rank;
     }
     grid->state = KVG_OK;

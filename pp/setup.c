@@ -96,7 +96,7 @@ KvgStatus kvg_setup_test(KvgSetup *setup, int *done)
 {
     int arrived = 1;
 
-    if (!setup->done && setup->grid->settling && setup->kind != KVG_MESSAGE_SETTLE) { /* what this rank has told the others stays true */
+    if (!setup->done && setup->grid->settling && setup->kind != KVG_MESSAGE_SETTLE && setup->kind != KVG_MESSAGE_REBUILD) { /* what this rank has told the others stays true */
         end(setup, kvg_fail(KVG_EPEER, "%s: a settle has begun on this rank, which ends all that was under way", setup->what));
     }
     if (!setup->done && setup->has_gather) {

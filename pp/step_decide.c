@@ -167,7 +167,7 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
     level_entries(step);
     /* Is it this step's targets that differ, or the posted calls before it? Every rank is here, so every rank sends. */
     step->state = KVG_STEP_COMPARING;
-    status = kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", NULL, NULL, &step->running, sizeof step->running,
+    status = kvg_gather_start(grid, KVG_MESSAGE_RUNNING, step->number, "running digest", grid->alive, NULL, &step->running, sizeof step->running,
                               &step->running_gather);
     return status == KVG_OK ? KVG_OK : cannot_compare(step);
 }
@@ -213,15 +213,30 @@ static void publish_passed(KvgStep *step)
     step->outcome.field = kvg_vote_field_name(KVG_VOTE_FIELD_ACCEPTED);
 }
 
+/* In the place of a rank that a rebuild went on without stands a record of its stage, or any: it says nothing that another has not said. */
+static void gather_votes(KvgVotes *votes, const KvRecordSlot *slot)
+{
+    const KvgGrid *grid = votes->grid;
+    int            tp = (int)grid->tp;
+
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        int from = rank, stage = rank - rank % tp;
+        for (int i = 0; !grid->alive[from] && i < tp; i++) {
+            from = stage + i;
+        }
+        votes->votes[rank] = slot->record[grid->alive[from] ? from : kvg_grid_first(grid)];
+    }
+}
+
 static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
 {
     KvgVotes     *votes = step->votes;
     KvVoteOutcome vote;
 
-    for (int rank = 0; rank < votes->grid->ranks; rank++) {
-        votes->votes[rank] = slot->record[rank];
-    }
+    gather_votes(votes, slot);
     kvg_vote_decide(votes->votes, (uint32_t)votes->grid->ranks, votes->grid->tp, &vote);
+    vote.rank = votes->votes[vote.rank]->rank; /* whose record it is that stands there */
+    vote.rank_b = votes->votes[vote.rank_b]->rank;
     if (vote.kind == KVG_VOTE_PUBLISH) {
         publish_passed(step);
         return KVG_OK;
@@ -245,11 +260,15 @@ static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
 static void compare_running(KvgStep *step)
 {
     KvGather *gather = &step->running_gather;
+    int       first = kvg_grid_first(step->votes->grid);
 
-    for (int rank = 0; rank < step->votes->grid->ranks; rank++) {
-        if (gather->bytes[rank] != sizeof(uint64_t) || memcmp(gather->body[rank], gather->body[0], sizeof(uint64_t)) != 0) {
-            kvg_grid_fail(step->votes->grid, KVG_ELAYOUT, "the posted calls (open, close, fork, rewind, ...) of rank 0 and rank %d went apart "
-                          "before step %llu; no rollback mends that: close the sequences and rebuild the grid", rank, (unsigned long long)step->number);
+    for (int rank = first; rank < step->votes->grid->ranks; rank++) {
+        if (gather->body[rank] == NULL) {
+            continue; /* left out */
+        }
+        if (gather->bytes[rank] != sizeof(uint64_t) || memcmp(gather->body[rank], gather->body[first], sizeof(uint64_t)) != 0) {
+            kvg_grid_fail(step->votes->grid, KVG_ELAYOUT, "the posted calls (open, close, fork, rewind, ...) of rank %d and rank %d went apart "
+                          "before step %llu; no rollback mends that: rebuild the grid", first, rank, (unsigned long long)step->number);
             snprintf(step->why, sizeof step->why, "%s", step->votes->grid->why);
             return;
         }
@@ -285,10 +304,10 @@ KvgStatus kvg_step_progress(KvgStep *step, int *done)
     *done = 0;
     if (step->state == KVG_STEP_POSTED && kvg_step_sent(step)) {
         KvRecordSlot *slot = kvg_records_slot(votes, step->number);
-        if (slot->arrived < (uint32_t)votes->grid->ranks) {
+        if (slot->arrived < (uint32_t)votes->grid->voters) {
             kvg_records_take(votes);
         }
-        if (slot->arrived == (uint32_t)votes->grid->ranks) {
+        if (slot->arrived == (uint32_t)votes->grid->voters) {
             KVG_TRY(decide(step, slot));
         }
     }
@@ -340,7 +359,7 @@ static KvgStatus check_missing(KvgStep *step)
         return kvg_step_in_doubt(step, votes->grid->rank, "this rank has found no memory to send it");
     }
     for (int rank = 0; rank < votes->grid->ranks; rank++) {
-        if (!slot->present[rank]) {
+        if (votes->grid->alive[rank] && !slot->present[rank]) {
             KVG_TRY(check_rank(step, rank, now));
         }
     }

@@ -276,6 +276,7 @@ static KvgStatus start(KvgGrid *grid, const char *what, KvTapRows *sink, uint64_
     TapsState *state;
 
     KVG_TRY(kvg_grid_whole(grid));
+    KVG_TRY(kvg_grid_no_hole(grid, what));
     KVG_TRY(kvg_setup_new(grid, what, sizeof *state, setup));
     state = (*setup)->state;
     state->sink = sink;

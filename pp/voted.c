@@ -54,13 +54,17 @@ KvgStatus kvg_voted_say(KvgSetup *setup, uint64_t value)
 
 KvgStatus kvg_voted_together(const KvgSetup *setup)
 {
-    const VotedHello *first = setup->gather.body[0];
+    int               lowest = kvg_grid_first(setup->grid);
+    const VotedHello *first = setup->gather.body[lowest];
 
-    for (int rank = 0; rank < setup->grid->ranks; rank++) {
+    for (int rank = lowest; rank < setup->grid->ranks; rank++) {
         const VotedHello *hello = setup->gather.body[rank];
+        if (hello == NULL) {
+            continue; /* left out */
+        }
         if (setup->gather.bytes[rank] != sizeof *hello || hello->running != first->running || hello->begun != first->begun) {
-            return kvg_fail(KVG_ELAYOUT, "%s: rank 0 and rank %d are at different points: posted calls and steps must come in the same order on "
-                            "all ranks", setup->what, rank);
+            return kvg_fail(KVG_ELAYOUT, "%s: rank %d and rank %d are at different points: posted calls and steps must come in the same order on "
+                            "all ranks", setup->what, lowest, rank);
         }
     }
     return KVG_OK;
@@ -96,12 +100,15 @@ KvgStatus kvg_voted_cast(KvgSetup *setup)
     return status;
 }
 
-static KvgStatus count_votes(const KvgSetup *setup, const char *none)
+KvgStatus kvg_voted_count(const KvgSetup *setup, const char *none)
 {
     const Voted *voted = setup->state;
 
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
         uint64_t vote = KVG_EFORMAT; /* what is no vote is no yes */
+        if (setup->gather.body[rank] == NULL) {
+            continue; /* left out */
+        }
         if (setup->gather.bytes[rank] == sizeof vote) {
             memcpy(&vote, setup->gather.body[rank], sizeof vote);
         }
@@ -115,7 +122,7 @@ static KvgStatus count_votes(const KvgSetup *setup, const char *none)
 
 KvgStatus kvg_voted_publish(KvgSetup *setup, const char *none, int *done)
 {
-    KVG_TRY(count_votes(setup, none));
+    KVG_TRY(kvg_voted_count(setup, none));
     setup->posted(setup);
     setup->publish(setup);
     setup->grid->cast = NULL;

@@ -14,7 +14,7 @@ typedef struct VotedHello { /* crosses the wire */
 } VotedHello;
 
 typedef struct Voted { /* the first member of an operation's state */
-    KvgPlacement *placement;
+    KvgPlacement *placement;   /* NULL: of all of them */
     int           answered;    /* `local` is this rank's vote */
     KvgStatus     local;
     char          local_why[384];
@@ -31,6 +31,8 @@ KvgStatus kvg_voted_together(const KvgSetup *setup);
  * tries again, up to the deadline, rather than leave the others in doubt. */
 void      kvg_voted_answer(KvgSetup *setup, KvgStatus local);
 KvgStatus kvg_voted_cast(KvgSetup *setup);
+/* EREFUSED naming the first rank that voted no, and its reason where it is this one. */
+KvgStatus kvg_voted_count(const KvgSetup *setup, const char *none);
 /* The third: publishes by setup->posted and setup->publish. EREFUSED naming the first rank that could not, and its reason where it is this one; `none`
  * says what has not happened. */
 KvgStatus kvg_voted_publish(KvgSetup *setup, const char *none, int *done);

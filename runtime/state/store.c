@@ -362,6 +362,14 @@ uint32_t kvg_store_latent_class(const KvStore *store, uint32_t layer)
     return found->class_index;
 }
 
+uint32_t kvg_store_view_class(const KvStore *store, uint32_t layer)
+{
+    const StoreLayer *found = kvg_store_find_layer(store, layer);
+
+    KVG_ASSERT(found != NULL && found->kind == KVG_STATE_KV);
+    return found->class_index;
+}
+
 const KvRecurrentView *kvg_store_recurrent_view(const KvStore *store, uint32_t layer)
 {
     const StoreLayer *found = kvg_store_find_layer(store, layer);

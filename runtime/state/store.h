@@ -97,6 +97,7 @@ const KvPlaneView *kvg_store_view(const KvStore *store, uint32_t layer);
 const KvLatentView    *kvg_store_latent_view(const KvStore *store, uint32_t layer);
 const KvRecurrentView *kvg_store_recurrent_view(const KvStore *store, uint32_t layer);
 uint32_t               kvg_store_latent_class(const KvStore *store, uint32_t layer); /* of a latent layer here */
+uint32_t               kvg_store_view_class(const KvStore *store, uint32_t layer);   /* of one with a view of K and V */
 /* The same as kernels and engines read it: tables and lengths in device memory. */
 const KvPlaneView     *kvg_store_shown_view(const KvStore *store, uint32_t layer);
 const KvLatentView    *kvg_store_shown_latent_view(const KvStore *store, uint32_t layer);
@@ -125,6 +126,10 @@ uint32_t kvg_store_held(const KvStore *store, uint32_t class_index, uint32_t slo
 /* Extends the slot's table to `end` entries. The caller has checked units_free (asserted). Flat: backs the planes' rows, which can
  * fail with ENOMEM (units stay counted; a later call tries again). */
 KvgStatus kvg_store_book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end);
+/* Books entries [first, end) for a slot that holds none: a window that has slid on another rank. */
+KvgStatus kvg_store_book_from(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t first, uint32_t end);
+/* 1 if one of its chunks has another holder. Flat: 0. */
+int kvg_store_shares(const KvStore *store, uint32_t class_index, uint32_t slot);
 /* Frees the entries that lie wholly below `row`. Those below `keep_end` entries in total are re-entered at the table's end instead of
  * freed while end < keep_end (a guarantee slides along), unless shared. Pool only (flat windowed planes hold a fixed ring). */
 void kvg_store_drop_below(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row, uint32_t keep_end);
