@@ -219,10 +219,23 @@ static void undo(KvgSetup *setup)
     }
 }
 
+static void close_ends(const KvComm *comm, const KvLiveness *liveness)
+{
+    if (comm != NULL && comm->ops != NULL) {
+        comm->ops->close(comm->self);
+    }
+    if (liveness != NULL && liveness->ops != NULL) {
+        liveness->ops->close(liveness->self);
+    }
+}
+
 static void drop(KvgSetup *setup)
 {
     RebuildState *state = setup->state;
 
+    if (state->comm.ops != NULL) { /* the survivors did not settle */
+        close_ends(&state->comm, &state->liveness);
+    }
     kvg_setup_free(state->settle);
     kvg_rebuild_carry_drop(setup);
     for (int rank = 0; state->said != NULL && rank < setup->grid->ranks; rank++) {
@@ -311,6 +324,7 @@ KvgStatus kvg_rebuild_settled(KvgSetup *setup)
     }
     setup->tag = 0;
     kvg_grid_take_comm(grid, &state->comm, &state->liveness);
+    state->comm.ops = NULL;
     if (grid->votes != NULL) {
         KvgStatus status = grid->comm.ops->records_open(grid->comm.self, grid->votes->record_bytes);
         if (status != KVG_OK) {
@@ -447,6 +461,9 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
     if (status != KVG_OK) {
         if (setup != NULL) {
             free_unstarted(setup);
+        }
+        if (options != NULL) {
+            close_ends(options->comm, options->liveness);
         }
         return status;
     }

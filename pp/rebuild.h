@@ -22,7 +22,8 @@ KVG_BEGIN_DECLS
 
 typedef struct KvgRebuildOptions {
     size_t            size;     /* set by KVG_REBUILD_OPTIONS_INIT */
-    const KvComm     *comm;     /* as in KvgGridOptions, for the grid with its newcomers; taken over as soon as the survivors have settled */
+    const KvComm     *comm;     /* as in KvgGridOptions, for the grid with its newcomers. Taken over, and closed where it fails; but still the caller's
+                                   after EINVAL, ENOTSUP, EBUSY, and where kvg_grid_rebuild_start fails */
     const KvLiveness *liveness;
 } KvgRebuildOptions;
 

@@ -52,6 +52,8 @@ typedef struct Scene {
     int64_t      index_ring;
     uint64_t     rows[SEQUENCES];
     KvgRebuildReport *report[TEST_RANKS_MAX];
+    uint64_t     arm_nth; /* this allocation from the first turn on fails in rebuild_joined; 0: none */
+    int          second, moment; /* rebuild_joined kills rank `second` after so many rounds; moment 0: nobody */
     int          lost_told[TEST_RANKS_MAX]; /* [rank] by on_lost, to any survivor */
     char         told_why[128];
 } Scene;
@@ -72,7 +74,7 @@ static inline KvgPolicy scene_policy(const Scene *scene)
 
 static inline KvgPlaceOptions scene_options(const Scene *scene)
 {
-    KvgPlaceOptions options = life_options(5, 4u << 20);
+    KvgPlaceOptions options = life_options(5, 2u << 20);
     options.layout = scene->layout;
     options.prefill_chunk_max = 160;
     options.spec_columns = 3;
@@ -282,8 +284,17 @@ static inline KvgStatus rebuild_joined(Scene *scene, const KvgPlaceOptions *aske
     scene->g.ranks = count + newcomers;
     /* time passes on both hubs: survivors settle on the old one */
     int left = scene->g.ranks, done[TEST_RANKS_MAX] = {0};
+    if (scene->arm_nth > 0) kvg_fault_arm(scene->arm_nth);
     for (int rounds = 0; left > 0; rounds++) {
         ck_assert_msg(rounds < 200000, "a rebuild does not end");
+        for (int i = 0; scene->moment > 0 && rounds == scene->moment && i < scene->g.ranks; i++) {
+            int rank = i < count ? survivors[i] : joining[i - count].rank;
+            if (rank != scene->second || done[i]) continue;
+            kvg_inproc_kill(hub, rank);
+            if (i < count) kvg_inproc_kill(scene->g.hub, rank);
+            each[i] = KVG_EPEER;
+            left -= done[i] = 1;
+        }
         for (int i = 0; i < scene->g.ranks; i++) {
             if (done[i]) continue;
             each[i] = kvg_setup_test(setups[i], &done[i]);
@@ -292,6 +303,7 @@ static inline KvgStatus rebuild_joined(Scene *scene, const KvgPlaceOptions *aske
         kvg_inproc_advance_ns(hub, 100000);
         kvg_inproc_advance_ns(scene->g.hub, 100000);
     }
+    if (scene->arm_nth > 0) kvg_fault_disarm();
     for (int i = 0; i < scene->g.ranks; i++) kvg_setup_free(setups[i]);
     scene->g.hub = hub;
     scene->g.ranks = count;

@@ -1,0 +1,323 @@
+/* Rebuilding when more goes wrong: losses in and after a step, a second one while rebuilding, no memory somewhere, ranks that wake in an old epoch, survivors
+ * that went apart, newcomers that bring something else. Every wait ends, survivors agree, and trying again succeeds. */
+#include "tests/support/rebuild_scene.h"
+
+enum { LATENT = 1, MAMBA = 4 };
+
+static void open_latent(Scene *scene, uint32_t tp, uint32_t pp)
+{
+    open_scene(scene, &some_models[LATENT], tp, pp, KVG_LAYOUT_POOL);
+}
+
+/* ---- in and after a step */
+
+START_TEST(test_a_step_in_doubt_is_settled_first)
+{
+    for (int posts = 0; posts <= 1; posts++) { /* does the victim post before it dies? */
+        Scene    scene = {0};
+        KvgStep *steps[4];
+        uint32_t rows[SEQUENCES] = {3, 2, 5};
+        open_latent(&scene, 2, 2);
+        for (int r = 0; r < 4; r++) {
+            steps[r] = begin_one(&scene, r, rows);
+            if (r != 1 || posts) grid_post(&scene.g, r, steps[r], NULL, KVG_OK);
+        }
+        kill_rank(&scene, 1);
+        ck_assert_msg(rebuild_joined(&scene, NULL, NULL) == KVG_OK, "%s", kvg_last_error());
+        for (int q = 0; posts && q < SEQUENCES; q++) scene.rows[q] += rows[q];
+        ck_assert_uint_eq(scene.report[0]->sequences[2].rows, posts ? 5 : 0);
+        check_goes_on(&scene, 1);
+        close_scene(&scene);
+    }
+}
+END_TEST
+
+/* ---- a second loss */
+
+/* Turns every operation; after `moment` rounds the rank at `second` is killed. Returns how many of the others did not end well. */
+static int turn_and_kill(Scene *scene, KvgSetup **setups, int second, int moment, KvgStatus *each)
+{
+    int left = scene->g.ranks, bad = 0, done[TEST_RANKS_MAX] = {0};
+    uint64_t before = kvg_inproc_now_ns(scene->g.hub);
+    for (int rounds = 0; left > 0; rounds++) {
+        if (rounds == moment && second >= 0) {
+            kvg_inproc_kill(scene->g.hub, kvg_grid_rank(scene->g.grid[second]));
+            left -= !done[second];
+            done[second] = 1;
+        }
+        for (int i = 0; i < scene->g.ranks; i++) {
+            if (done[i]) continue;
+            each[i] = kvg_setup_test(setups[i], &done[i]);
+            left -= done[i];
+        }
+        kvg_inproc_advance_ns(scene->g.hub, 1000000);
+    }
+    ck_assert_uint_le(kvg_inproc_now_ns(scene->g.hub) - before, 5 * SECOND_NS);
+    for (int i = 0; i < scene->g.ranks; i++) {
+        kvg_setup_free(setups[i]);
+        if (i != second) bad += each[i] != KVG_OK;
+    }
+    return bad;
+}
+
+START_TEST(test_a_second_loss_at_any_moment_and_a_second_attempt)
+{
+    int failed = 0;
+    for (int moment = 0; moment < 8; moment++) {
+        Scene     scene = {0};
+        KvgSetup *setups[TEST_RANKS_MAX] = {0};
+        KvgStatus each[TEST_RANKS_MAX];
+        int       survivors[TEST_RANKS_MAX];
+        open_latent(&scene, 4, 1);
+        kill_rank(&scene, 3);
+        list_survivors(&scene, survivors);
+        for (int i = 0; i < 3; i++) ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[i], survivors, 3, NULL, NULL, &setups[i]), KVG_OK);
+        failed += turn_and_kill(&scene, setups, 1, moment, each) > 0;
+        bury(&scene, 1);
+        for (int i = 0; i < 2; i++) kvg_grid_progress(scene.g.grid[i]);
+        ck_assert_msg(rebuild_empty(&scene, NULL) == KVG_OK, "moment %d: %s", moment, kvg_last_error());
+        check_goes_on(&scene, 1);
+        close_scene(&scene);
+    }
+    ck_assert_int_gt(failed, 1);
+    ck_assert_int_lt(failed, 8);
+}
+END_TEST
+
+/* A newcomer or a survivor dies while rows go to the newcomer, or at the votes: the others end alike, or are brought together by the next attempt. */
+START_TEST(test_a_second_loss_while_one_joins_and_a_second_attempt)
+{
+    int failed = 0, went = 0;
+    for (int moment = 4; moment < 14; moment++) {
+        Scene     scene = {0};
+        KvgStatus each[TEST_RANKS_MAX];
+        open_latent(&scene, 4, 1);
+        kill_rank(&scene, 3);
+        scene.second = moment % 2 ? 3 : 1;
+        scene.moment = moment;
+        rebuild_joined(&scene, NULL, each);
+        scene.moment = 0;
+        for (int i = 0; i < 3; i++) {
+            if (i != 1 || scene.second == 3) *(each[i] == KVG_OK ? &went : &failed) += 1;
+        }
+        if (scene.second == 1) bury(&scene, 1);
+        if (index_of(&scene, 3) >= 0 && (scene.second == 3 || each[0] != KVG_OK)) bury(&scene, 3); /* it had joined, or thought so */
+        ck_assert_msg(rebuild_joined(&scene, NULL, NULL) == KVG_OK, "moment %d: %s", moment, kvg_last_error());
+        check_goes_on(&scene, 1);
+        close_scene(&scene);
+    }
+    ck_assert_int_gt(failed, 3);
+    ck_assert_int_gt(went, 0);
+}
+END_TEST
+
+/* ---- memory */
+
+START_TEST(test_memory_fails_somewhere_in_a_rebuild_and_it_is_tried_again)
+{
+    int refused = 0, went = 0;
+    for (uint64_t nth = 0; nth < 400; nth += nth < 60 ? 4 : 23) {
+        Scene     scene = {0};
+        KvgStatus each[TEST_RANKS_MAX];
+        open_latent(&scene, 2, 1);
+        kill_rank(&scene, 1);
+        int       survivors[1] = {0};
+        KvgSetup *setup = NULL;
+        kvg_fault_arm(nth);
+        KvgStatus status = kvg_grid_rebuild_start(scene.g.grid[0], survivors, 1, NULL, &scene.report[0], &setup);
+        if (status == KVG_OK) status = grid_finish(&scene.g, &setup, each);
+        int hit = kvg_fault_disarm();
+        ck_assert_msg(status == KVG_OK || status == KVG_ENOMEM, "%s", kvg_last_error());
+        refused += status != KVG_OK;
+        went += status == KVG_OK && hit;
+        if (status != KVG_OK) ck_assert_int_eq(rebuild_empty(&scene, NULL), KVG_OK);
+        check_goes_on(&scene, 1);
+        close_scene(&scene);
+        if (!hit) break; /* ran to the end */
+    }
+    ck_assert_int_gt(refused + went, 2);
+}
+END_TEST
+
+START_TEST(test_memory_fails_on_one_of_many_that_rebuild)
+{
+    int refused = 0;
+    for (uint64_t nth = 1; nth < 500; nth += 17) {
+        Scene     scene = {0};
+        KvgStatus each[TEST_RANKS_MAX];
+        open_latent(&scene, 2, 1);
+        kill_rank(&scene, 1);
+        scene.arm_nth = nth;
+        rebuild_joined(&scene, NULL, each);
+        scene.arm_nth = 0;
+        ck_assert_msg((each[0] == KVG_OK) == (each[1] == KVG_OK), "nth %d: %s and %s", (int)nth, kvg_status_name(each[0]), kvg_status_name(each[1]));
+        refused += each[0] != KVG_OK;
+        if (each[0] != KVG_OK) ck_assert_msg(rebuild_joined(&scene, NULL, NULL) == KVG_OK, "%s", kvg_last_error());
+        check_goes_on(&scene, 1);
+        close_scene(&scene);
+    }
+    ck_assert_int_gt(refused, 2);
+}
+END_TEST
+
+/* ---- ranks that wake */
+
+START_TEST(test_a_frozen_rank_that_wakes_in_an_old_epoch_changes_nothing)
+{
+    Scene    scene = {0};
+    KvgStep *steps[4];
+    KvgGrid *frozen;
+    uint32_t rows[SEQUENCES] = {3, 2, 5};
+    char     expected[SEQUENCES][33], hex[33];
+    open_latent(&scene, 4, 1);
+    for (int r = 0; r < 4; r++) steps[r] = begin_one(&scene, r, rows);
+    for (int r = 0; r < 3; r++) grid_post(&scene.g, r, steps[r], NULL, KVG_OK);
+    kvg_inproc_freeze(scene.g.hub, 3, 1);
+    frozen = scene.g.grid[3];
+    grid_post(&scene.g, 3, steps[3], NULL, KVG_OK); /* held until it thaws */
+    bury(&scene, 3);
+    ck_assert_msg(rebuild_empty(&scene, NULL) == KVG_OK, "%s", kvg_last_error());
+    take_handles(&scene);
+    kvg_inproc_freeze(scene.g.hub, 3, 0);
+    for (int n = 0; n < 5; n++) {
+        kvg_grid_progress(frozen);
+        step_ok(&scene, rows);
+    }
+    straight(&scene, scene.rows, expected);
+    for (uint32_t q = 0; q < SEQUENCES; q++) {
+        grid_digest(&scene.g, scene.s, q, hex);
+        ck_assert_str_eq(hex, expected[q]);
+    }
+    close_scene(&scene);
+}
+END_TEST
+
+/* ---- survivors that went apart */
+
+START_TEST(test_survivors_with_other_posted_calls_keep_lengths_alone)
+{
+    Scene        scene = {0};
+    KvgSequence *extra = NULL;
+    open_latent(&scene, 4, 1);
+    ck_assert_int_eq(kvg_sequence_open(scene.g.placement[0], 777, 0, &extra), KVG_OK); /* rank 0 was further in its program */
+    kill_rank(&scene, 3);
+    ck_assert_msg(rebuild_empty(&scene, NULL) == KVG_OK, "%s", kvg_last_error());
+    reports_agree(&scene);
+    ck_assert_uint_eq(scene.report[0]->count, SEQUENCES + 1);
+    for (int i = 0; i < 3; i++) ck_assert_ptr_null(scene.report[i]->sequences[SEQUENCES].sequence);
+    ck_assert_int_eq(kvg_sequence_close(extra, NULL), KVG_ESTALE);
+    for (uint32_t q = 0; q < SEQUENCES; q++) {
+        ck_assert_int_eq(scene.report[0]->sequences[q].loss, KVG_LOSS_CALLS);
+        ck_assert_uint_eq(scene.report[0]->sequences[q].rows, scene.rows[q]);
+        ck_assert_uint_eq(life_info(scene.s[1][q]).rows, 0);
+        scene.rows[q] = 0;
+    }
+    life_agree_among(&scene.g, NULL, 3);
+    step_ok(&scene, (uint32_t[]){70, 3, 9});
+    close_scene(&scene);
+}
+END_TEST
+
+/* ---- taint and forks */
+
+START_TEST(test_taint_stays_and_what_a_fork_shares_is_sent_to_no_newcomer)
+{
+    for (int joins = 0; joins <= 1; joins++) {
+        Scene        scene = {0};
+        KvgSequence *fork[4];
+        open_latent(&scene, 4, 1);
+        for (int r = 0; r < 4; r++) ck_assert_int_eq(kvg_sequence_fork(scene.s[r][0], 100, 555, &fork[r]), KVG_OK);
+        ck_assert_int_eq(kvg_sequence_taint(scene.s[0][1]), KVG_OK);
+        KvgStep *steps[4];
+        for (int r = 0; r < 4; r++) {
+            steps[r] = begin_one(&scene, r, (uint32_t[]){0, 1, 0});
+            grid_post(&scene.g, r, steps[r], NULL, KVG_OK);
+        }
+        ck_assert_int_eq(grid_decide(&scene.g, steps, NULL), KVG_ETAINTED);
+        kill_rank(&scene, 2);
+        ck_assert_msg((joins ? rebuild_joined(&scene, NULL, NULL) : rebuild_empty(&scene, NULL)) == KVG_OK, "%s", kvg_last_error());
+        reports_agree(&scene);
+        ck_assert_uint_eq(scene.report[0]->count, SEQUENCES + 1);
+        ck_assert_int_eq(scene.report[0]->sequences[0].loss, joins ? KVG_LOSS_SHARED : KVG_LOSS_NONE);
+        ck_assert_int_eq(scene.report[0]->sequences[1].loss, KVG_LOSS_TAINTED);
+        ck_assert_int_eq(scene.report[0]->sequences[3].loss, joins ? KVG_LOSS_SHARED : KVG_LOSS_NONE);
+        for (int i = 0; i < scene.g.ranks; i++) ck_assert_int_eq(life_info(scene.report[i]->sequences[1].sequence).tainted, 1);
+        life_agree_among(&scene.g, NULL, scene.g.ranks);
+        close_scene(&scene);
+    }
+}
+END_TEST
+
+/* ---- newcomers that bring something else */
+
+START_TEST(test_what_a_newcomer_brings_is_compared_and_named)
+{
+    static const struct { int sequences; uint64_t bytes; KvgStatus status; const char *named; } bad[] = {
+        {4, 4u << 20, KVG_ELAYOUT, "max_sequences"}, {5, 1u << 16, KVG_ENOMEM, "memory_bytes"},
+    };
+    Scene scene = {0};
+    open_latent(&scene, 2, 2);
+    kill_rank(&scene, 2);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        KvgPlaceOptions options = scene_options(&scene);
+        KvgStatus       each[TEST_RANKS_MAX];
+        options.max_sequences = (uint32_t)bad[i].sequences;
+        options.memory_bytes = bad[i].bytes;
+        rebuild_joined(&scene, &options, each);
+        ck_assert_int_eq(each[3], bad[i].status); /* the newcomer's own */
+        ck_assert_int_eq(each[0], bad[i].status == KVG_ELAYOUT ? KVG_ELAYOUT : KVG_EREFUSED);
+        ck_assert_uint_eq(life_info(scene.s[0][0]).rows, scene.rows[0]);
+        ck_assert_int_eq(kvg_grid_state(scene.g.grid[1]), KVG_EPEER);
+    }
+    ck_assert_msg(rebuild_joined(&scene, NULL, NULL) == KVG_OK, "%s", kvg_last_error());
+    check_goes_on(&scene, 1);
+    close_scene(&scene);
+}
+END_TEST
+
+START_TEST(test_calls_that_make_no_sense_are_refused)
+{
+    Scene             scene = {0};
+    KvgBootstrap      other = KVG_BOOTSTRAP_INIT;
+    KvgRebuildOptions options = KVG_REBUILD_OPTIONS_INIT;
+    KvgSetup         *setup = NULL;
+    open_latent(&scene, 2, 1);
+    ck_assert_int_eq(kvg_grid_rebuild(NULL, NULL, (int[]){0}, 1, NULL, NULL), KVG_EINVAL);
+    ck_assert_int_eq(kvg_grid_rebuild(scene.g.grid[0], NULL, (int[]){1}, 1, NULL, NULL), KVG_EINVAL); /* without itself */
+    ck_assert_int_eq(kvg_grid_rebuild(scene.g.grid[0], NULL, (int[]){0, 0}, 2, NULL, NULL), KVG_EINVAL);
+    ck_assert_int_eq(kvg_grid_rebuild(scene.g.grid[0], &other, (int[]){0}, 1, NULL, NULL), KVG_ENOTSUP); /* a bootstrap of one rank: another shape */
+    ck_assert_msg(strstr(kvg_last_error(), "keeps the shape") != NULL, "%s", kvg_last_error());
+    options.size = 1;
+    ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[0], (int[]){0}, 1, &options, NULL, &setup), KVG_EINVAL);
+    ck_assert_int_eq(kvg_grid_join(NULL, NULL, NULL, 0, NULL, NULL), KVG_EINVAL);
+    step_ok(&scene, (uint32_t[]){1, 1, 1}); /* nothing has changed */
+    close_scene(&scene);
+}
+END_TEST
+
+START_TEST(test_a_grid_without_some_ranks_says_what_it_does_not_serve)
+{
+    Scene           scene = {0};
+    KvgPlaceOptions options;
+    KvgPlacement   *placement = NULL;
+    KvgSetup       *setups[TEST_RANKS_MAX] = {0};
+    open_latent(&scene, 4, 1);
+    kill_rank(&scene, 0); /* the lowest rank: nothing may look at its records */
+    ck_assert_int_eq(rebuild_empty(&scene, NULL), KVG_OK);
+    options = scene_options(&scene);
+    ck_assert_int_eq(kvg_place_start(scene.g.grid[0], &scene.g.config, &options, &placement, &setups[0]), KVG_ENOTSUP);
+    ck_assert_msg(strstr(kvg_last_error(), "without rank 0") != NULL, "%s", kvg_last_error());
+    setups[0] = NULL;
+    for (int i = 0; i < 3; i++) ck_assert_int_eq(kvg_placement_resize_start(scene.g.placement[i], 3u << 20, &setups[i]), KVG_OK);
+    ck_assert_msg(grid_finish(&scene.g, setups, NULL) == KVG_OK, "%s", kvg_last_error());
+    check_goes_on(&scene, 1);
+    close_scene(&scene);
+}
+END_TEST
+
+LIFE_MAIN("rebuild_faults", test_a_step_in_doubt_is_settled_first, test_a_second_loss_at_any_moment_and_a_second_attempt,
+          test_a_second_loss_while_one_joins_and_a_second_attempt, test_memory_fails_on_one_of_many_that_rebuild,
+          test_memory_fails_somewhere_in_a_rebuild_and_it_is_tried_again, test_a_frozen_rank_that_wakes_in_an_old_epoch_changes_nothing,
+          test_survivors_with_other_posted_calls_keep_lengths_alone, test_taint_stays_and_what_a_fork_shares_is_sent_to_no_newcomer,
+          test_what_a_newcomer_brings_is_compared_and_named, test_calls_that_make_no_sense_are_refused,
+          test_a_grid_without_some_ranks_says_what_it_does_not_serve)
