@@ -37,6 +37,19 @@ if [ -z "$FLAGS" ] && mpi_library=$(find "$build" -maxdepth 2 -name libkvgrid_mp
         { echo "README.md: the program over MPI printed:"; cat "$work/output"; exit 1; }
 fi
 
+# The lines for after a loss are those that the processes of test_rebuild_mesh run, and compile with what an engine has.
+extract c '^/\\* After a loss' 1 | diff - tests/pp/after_loss.h || { echo "README.md: the lines for after a loss are not tests/pp/after_loss.h"; exit 1; }
+cat > "$work/after_loss.c" << 'END'
+#include <kvgrid/kvgrid.h>
+typedef struct Engine { KvgGrid *grid; } Engine;
+static void my_collectives_abort(Engine *engine) { (void)engine; }
+static void my_request_recompute(Engine *engine, uint64_t id, uint64_t rows) { (void)engine, (void)id, (void)rows; }
+END
+cat tests/pp/after_loss.h >> "$work/after_loss.c"
+echo 'int main(void) { KvgGridOptions options = KVG_GRID_OPTIONS_INIT; options.on_lost = lost; return go_on((Engine *)options.user, NULL, NULL, 0); }' >> "$work/after_loss.c"
+"$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/after_loss.c" -o "$work/after_loss.o"
+"$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/after_loss.c" -o "$work/after_loss.o"
+
 plans=0
 while :; do
     extract console '^\$ build/kvgrid plan ' $((plans + 1)) > "$work/block"
