@@ -62,12 +62,13 @@ static inline void write_kv(const Rank *rank, KvgStep *step, KvgBatch *batch, co
     KvgRows in = KVG_ROWS_INIT;
     size_t  at = 0;
     for (uint32_t slot = 0; slot < slots; slot++) {
+        uint64_t id = kvg_step_rows(step)[slot] > 0 ? id_of(rank, slot) : 0; /* once: assertions are dear */
         for (uint32_t i = 0; i < kvg_step_rows(step)[slot]; i++) {
-            uint64_t row = kvg_step_first_rows(step)[slot] + i;
+            uint64_t row = kvg_step_first_rows(step)[slot] + i, key = key_of(rank, id, row);
             for (uint32_t h = 0; h < view->heads; h++) {
                 for (uint32_t e = 0; e < 32; e++, at++) {
-                    k_rows[at] = test_value(key_of(rank, id_of(rank, slot), row), il, 0, view->head_first + h, row, e);
-                    v_rows[at] = test_value(key_of(rank, id_of(rank, slot), row), il, 1, view->head_first + h, row, e);
+                    k_rows[at] = test_value(key, il, 0, view->head_first + h, row, e);
+                    v_rows[at] = test_value(key, il, 1, view->head_first + h, row, e);
                 }
             }
         }
@@ -91,8 +92,9 @@ static inline void write_latent(const Rank *rank, KvgStep *step, KvgBatch *batch
     KvgLatentRows in = KVG_LATENT_ROWS_INIT;
     size_t        at = 0, at_index = 0;
     for (uint32_t slot = 0; slot < slots; slot++) {
+        uint64_t own = kvg_step_rows(step)[slot] > 0 ? id_of(rank, slot) : 0;
         for (uint32_t i = 0; i < kvg_step_rows(step)[slot]; i++) {
-            uint64_t row = kvg_step_first_rows(step)[slot] + i, id = key_of(rank, id_of(rank, slot), row);
+            uint64_t row = kvg_step_first_rows(step)[slot] + i, id = key_of(rank, own, row);
             for (uint32_t e = 0; e < view->width; e++) k_rows[at++] = test_value(id, il, 2, 0, row, e);
             for (uint32_t e = 0; e < view->index_width; e++) v_rows[at_index++] = test_value(id, il, 3, 0, row, e);
         }
