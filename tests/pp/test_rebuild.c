@@ -67,6 +67,7 @@ END_TEST
 
 int main(void)
 {
+    if (test_device_missing()) return test_device_missing();
     Suite *suite = suite_create("rebuild");
     TCase *tc = tcase_create("rebuild");
     tcase_set_timeout(tc, 120);
