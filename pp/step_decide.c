@@ -172,15 +172,16 @@ static KvgStatus disagreed(KvgStep *step, const KvVoteOutcome *vote)
     return status == KVG_OK ? KVG_OK : cannot_compare(step);
 }
 
-static const KvVoteRecord *passed_counts(const KvgVotes *votes)
+/* The first rank that passed counts. */
+static int passing_rank(const KvgVotes *votes)
 {
     for (int rank = 0; rank < votes->grid->ranks; rank++) {
         if (votes->votes[rank]->accepted != 0) {
-            return votes->votes[rank];
+            return rank;
         }
     }
     KVG_ASSERT(!"the vote publishes only what some rank accepted");
-    return NULL;
+    return 0;
 }
 
 KvgStatus kvg_step_counts_fit(const KvgStep *step, const uint16_t *stored, uint32_t count)
@@ -199,32 +200,36 @@ KvgStatus kvg_step_counts_fit(const KvgStep *step, const uint16_t *stored, uint3
 /* All agreed, and counts were passed: they are taken from one record, the same on every rank, and so is what is found wrong with them. */
 static void publish_passed(KvgStep *step)
 {
-    const KvVoteRecord *passed = passed_counts(step->votes);
+    int                 rank = passing_rank(step->votes);
+    const KvVoteRecord *passed = step->votes->votes[rank];
 
     if (kvg_step_counts_fit(step, passed->accepted_rows, passed->count) == KVG_OK) {
         kvg_step_publish(step, passed->accepted_rows);
         return;
     }
     undo_staged(step);
-    snprintf(step->why, sizeof step->why, "step %llu was rolled back: rank %u's record breaks the protocol: %s", (unsigned long long)step->number,
-             passed->rank, kvg_last_error());
+    snprintf(step->why, sizeof step->why, "step %llu was rolled back: rank %d's record breaks the protocol: %s", (unsigned long long)step->number,
+             rank, kvg_last_error());
     decided(step, KVG_OUTCOME_DISAGREE, KVG_ELAYOUT);
-    step->outcome.rank = step->outcome.rank_b = passed->rank;
+    step->outcome.rank = step->outcome.rank_b = rank;
     step->outcome.field = kvg_vote_field_name(KVG_VOTE_FIELD_ACCEPTED);
 }
 
 /* In the place of a rank that a rebuild went on without stands a record of its stage, or any: it says nothing that another has not said. */
+static int stands_for(const KvgGrid *grid, int rank)
+{
+    int tp = (int)grid->tp, from = rank, stage = rank - rank % tp;
+
+    for (int i = 0; !grid->alive[from] && i < tp; i++) {
+        from = stage + i;
+    }
+    return grid->alive[from] ? from : kvg_grid_first(grid);
+}
+
 static void gather_votes(KvgVotes *votes, const KvRecordSlot *slot)
 {
-    const KvgGrid *grid = votes->grid;
-    int            tp = (int)grid->tp;
-
-    for (int rank = 0; rank < grid->ranks; rank++) {
-        int from = rank, stage = rank - rank % tp;
-        for (int i = 0; !grid->alive[from] && i < tp; i++) {
-            from = stage + i;
-        }
-        votes->votes[rank] = slot->record[grid->alive[from] ? from : kvg_grid_first(grid)];
+    for (int rank = 0; rank < votes->grid->ranks; rank++) {
+        votes->votes[rank] = slot->record[stands_for(votes->grid, rank)];
     }
 }
 
@@ -235,8 +240,8 @@ static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
 
     gather_votes(votes, slot);
     kvg_vote_decide(votes->votes, (uint32_t)votes->grid->ranks, votes->grid->tp, &vote);
-    vote.rank = votes->votes[vote.rank]->rank; /* whose record it is that stands there */
-    vote.rank_b = votes->votes[vote.rank_b]->rank;
+    vote.rank = (uint16_t)stands_for(votes->grid, vote.rank); /* whose record it is that stands there: not what it says of itself */
+    vote.rank_b = (uint16_t)stands_for(votes->grid, vote.rank_b);
     if (vote.kind == KVG_VOTE_PUBLISH) {
         publish_passed(step);
         return KVG_OK;
