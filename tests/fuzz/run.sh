@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# run.sh [--seconds N] [--dir BUILD] [TARGET..]: builds the libFuzzer targets with clang and runs each for N seconds (600), one after the other, from the
-# corpus in the tree and what earlier runs found (BUILD/corpus). A line a target: seconds, runs, peak memory. What breaks one is left in BUILD/findings.
+# run.sh [--seconds N | --runs N] [--dir BUILD] [TARGET..]: builds the libFuzzer targets with clang and runs each for N seconds (600), one after the other, from the
+# corpus in the tree and what earlier runs found (BUILD/corpus); or the same N runs each time. A line a target: seconds, runs, peak memory. What breaks one is left in BUILD/findings.
 # Exit status: 0 nothing found, 1 something was, 2 no build, 77 no clang with libFuzzer here.
 set -euo pipefail
 
 fuzz=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$fuzz/../.." && pwd)
 seconds=600
+runs_max=
 build="$root/build-fuzz"
 targets=()
 while [ $# -gt 0 ]; do
     case $1 in
     --seconds) seconds=$2; shift ;;
+    --runs) runs_max=$2; shift ;;
     --dir) build=$2; shift ;;
     -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) echo "run.sh: unknown option $1" >&2; exit 2 ;;
@@ -51,7 +53,9 @@ for target in "${targets[@]}"; do
     mkdir -p "$build/corpus/$target" "$build/findings"
     seeds=("$fuzz/corpus/$target")
     [ "$target" != config ] || seeds+=("$root/tests/data/models")
-    options=("${limits[@]}" "-max_total_time=$seconds" "-artifact_prefix=$build/findings/$target-")
+    until=("-max_total_time=$seconds")
+    [ -z "$runs_max" ] || until=("-runs=$runs_max" -seed=1)
+    options=("${limits[@]}" "${until[@]}" "-artifact_prefix=$build/findings/$target-")
     [ ! -f "$fuzz/$target.dict" ] || options+=("-dict=$fuzz/$target.dict")
     from=$(date +%s)
     status=0

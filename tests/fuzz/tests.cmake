@@ -1,5 +1,5 @@
 # Fuzz targets. Here each is a program that replays its corpus and neighbours of it, without libFuzzer. run.sh configures another build with
-# clang and KVG_FUZZ, in which each is a libFuzzer target too, and runs those for a time; fuzz_short does so for a moment.
+# clang and KVG_FUZZ, in which each is a libFuzzer target too, and runs those for a time; fuzz_short makes the same runs each time.
 option(KVG_FUZZ "Build the libFuzzer targets (clang; tests/fuzz/run.sh does)" OFF)
 
 set(kvg_fuzz_dir ${CMAKE_CURRENT_LIST_DIR})
@@ -29,6 +29,6 @@ foreach(name fuzz_config fuzz_gguf fuzz_trace fuzz_options fuzz_plan fuzz_record
 endforeach()
 
 if(NOT KVG_FUZZ AND NOT KVG_SANITIZE) # once a suite is enough: it brings its own sanitizers
-  add_test(NAME fuzz_short COMMAND ${kvg_fuzz_dir}/run.sh --seconds 1 --dir ${PROJECT_BINARY_DIR}/fuzz)
+  add_test(NAME fuzz_short COMMAND ${kvg_fuzz_dir}/run.sh --runs 3000 --dir ${PROJECT_BINARY_DIR}/fuzz)
   set_tests_properties(fuzz_short PROPERTIES TIMEOUT 600 LABELS fuzz SKIP_RETURN_CODE 77 PROCESSORS 2)
 endif()
