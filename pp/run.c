@@ -70,12 +70,7 @@ static KvgStatus stage(KvgRun *run, KvgSequence *sequence, uint32_t slot, uint32
     if (sequence->cache.classes[0].active) {
         return kvg_fail(KVG_EBUSY, "sequence %llu is named twice in one run", (unsigned long long)sequence->id);
     }
-    for (uint32_t c = 0; c < placement->plan.class_count; c++) {
-        if (placement->plan.classes[c].ring && (uint64_t)steps * run->rows[slot] > placement->plan.prefill_chunk_max) {
-            return kvg_fail(KVG_ENOFIT, "a run of %u steps of %u rows: a model with windowed layers takes at most %u rows (prefill_chunk_max) while rings are on; "
-                            "begin a shorter run", steps, run->rows[slot], placement->plan.prefill_chunk_max);
-        }
-    }
+    KVG_TRY(kvg_placement_check_chunk(placement, (uint64_t)steps * run->rows[slot], "run"));
     kvg_kv_cache_release_behind(&sequence->cache);
     status = kvg_kv_cache_run_begin(&sequence->cache, steps, run->rows[slot], NULL);
     if (status == KVG_ENOMEM || status == KVG_EDEVICE) {

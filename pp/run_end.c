@@ -255,7 +255,7 @@ static void read_words(KvgBatch *batch)
     run->word = kvg_vote_word(*kvg_run_outcome_word(run), run->first - 1);
     run->published = decided < run->first ? 0 : (decided - run->first) / run->advance + 1;
     run->ended_by = 0;
-    if (run->word.kind != KVG_VOTE_WORD_NONE && (run->word.kind != KVG_VOTE_WORD_DECIDED || run->word.outcome.kind != KVG_VOTE_PUBLISH)) {
+    if (kvg_run_word_ends(&run->word)) {
         run->ended_by = run->first + run->published * run->advance;
     }
     adopt_lengths(batch);

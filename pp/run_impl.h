@@ -80,6 +80,17 @@ static inline volatile uint64_t *kvg_run_outcome_word(const KvgRun *run)
     return (volatile uint64_t *)(void *)(run->host_words + RUN_OUTCOME_AT);
 }
 
+/* What the outcome word says: a step was published, or one was not, which ended the run. Neither: nothing has been decided. */
+static inline int kvg_run_word_publishes(const KvVoteWord *word)
+{
+    return word->kind == KVG_VOTE_WORD_DECIDED && word->outcome.kind == KVG_VOTE_PUBLISH;
+}
+
+static inline int kvg_run_word_ends(const KvVoteWord *word)
+{
+    return word->kind != KVG_VOTE_WORD_NONE && !kvg_run_word_publishes(word);
+}
+
 static inline const KvDevRunOps *kvg_run_ops(const KvgBatch *batch)
 {
     return batch->placement->device.ops->run;

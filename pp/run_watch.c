@@ -58,7 +58,7 @@ static uint64_t steps_published(const KvgRun *run, KvVoteWord *word_p)
 
     *word_p = word;
     if (word.kind == KVG_VOTE_WORD_NONE) return 0;
-    return (word.step - run->first) / run->advance + (word.kind == KVG_VOTE_WORD_DECIDED && word.outcome.kind == KVG_VOTE_PUBLISH);
+    return (word.step - run->first) / run->advance + (uint64_t)kvg_run_word_publishes(&word);
 }
 
 /* Waits in the stream go on while every peer gives signs of life, and end at once when one is lost. One that lives and never votes ends them too, after many deadlines. */
@@ -100,6 +100,6 @@ KvgStatus kvg_run_test(KvgGraph *graph, uint64_t *published, int *stopped)
     }
     KVG_TRY(kvg_grid_turn(batch->placement->grid));
     *published = steps_published(batch->run, &word);
-    *stopped = word.kind != KVG_VOTE_WORD_NONE && (word.kind != KVG_VOTE_WORD_DECIDED || word.outcome.kind != KVG_VOTE_PUBLISH || word.step == batch->run->last);
+    *stopped = kvg_run_word_ends(&word) || (kvg_run_word_publishes(&word) && word.step == batch->run->last);
     return KVG_OK;
 }

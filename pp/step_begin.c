@@ -101,15 +101,14 @@ static void fail_here(KvgStep *step, KvgStatus status)
     }
 }
 
-/* Rows of windowed classes that one step may stage while a ring is on. */
-static KvgStatus check_chunk(const KvgPlacement *placement, uint64_t staged)
+KvgStatus kvg_placement_check_chunk(const KvgPlacement *placement, uint64_t staged, const char *what)
 {
     uint32_t chunk = placement->plan.prefill_chunk_max;
 
     for (uint32_t c = 0; staged > chunk && c < placement->plan.class_count; c++) {
         if (placement->plan.classes[c].ring) {
-            return kvg_fail(KVG_ENOFIT, "%llu rows in one step: a model with windowed layers takes at most %u (prefill_chunk_max) while rings "
-                            "are on; split the prompt over several steps", (unsigned long long)staged, chunk);
+            return kvg_fail(KVG_ENOFIT, "%llu rows in one %s: a model with windowed layers takes at most %u (prefill_chunk_max) while rings "
+                            "are on; split it", (unsigned long long)staged, what, chunk);
         }
     }
     return KVG_OK;
@@ -123,7 +122,7 @@ static KvgStatus stage(KvgStep *step, KvgSequence *sequence, uint32_t place, uin
     uint64_t      had = kvg_store_end(placement->store, 0, cache->slot);
     KvgStatus     status;
 
-    KVG_TRY(check_chunk(placement, staged_before + rows));
+    KVG_TRY(kvg_placement_check_chunk(placement, staged_before + rows, "step"));
     status = kvg_kv_cache_append(cache, rows, NULL);
     if (is_local(status)) {
         fail_here(step, status);

@@ -102,8 +102,20 @@ static KvgStatus captured_places(const KvgBatch *batch, const uint32_t *first_to
     if (first_token != NULL) {
         return kvg_fail(KVG_EINVAL, "first_token in a capture: tokens stand packed, as rows_per_slot of kvg_batch_capture_begin says");
     }
-    *places = (KvStorePlaces){ .count = batch->slots, .device = batch->run->device.places, .device_tokens = graph->tokens };
+    *places = (KvStorePlaces){ .count = batch->slots, .device = batch->run->device.places, .device_tokens = graph->tokens,
+                               .captured_rows = graph->rows_max };
     return KVG_OK;
+}
+
+/* The device writes a pass of this batch at once, now or in a graph. */
+static int writes_at_once(const KvgBatch *batch)
+{
+    return is_captured(batch) || batch->pass_device != NULL;
+}
+
+static KvgStatus places_of(const KvgBatch *batch, const uint32_t *first_token, KvStorePlaces *places, KvgStream stream)
+{
+    return is_captured(batch) ? captured_places(batch, first_token, places) : send_places(batch, first_token, places, stream);
 }
 
 static int is_row_type(KvFormat type)
@@ -161,19 +173,11 @@ static KvgStatus check_kv(const KvgPlacement *placement, uint32_t il, const KvgR
 KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream)
 {
     KVG_TRY(check_kv(batch->placement, il, rows));
-    if (is_captured(batch)) {
+    if (writes_at_once(batch)) {
         KvStorePlaces places;
         KvRowsIn      k, v;
 
-        KVG_TRY(captured_places(batch, rows->first_token, &places));
-        kv_rows_from(kvg_store_view(batch->placement->store, il), rows, 0, &k, &v);
-        return kvg_store_write_run(batch->placement->store, il, &places, batch->run->capturing->rows_max, &k, &v, stream);
-    }
-    if (batch->pass_device != NULL) {
-        KvStorePlaces places;
-        KvRowsIn      k, v;
-
-        KVG_TRY(send_places(batch, rows->first_token, &places, stream));
+        KVG_TRY(places_of(batch, rows->first_token, &places, stream));
         kv_rows_from(kvg_store_view(batch->placement->store, il), rows, 0, &k, &v);
         return kvg_store_write_batch(batch->placement->store, il, &places, &k, &v, stream);
     }
@@ -232,20 +236,11 @@ KvgStatus kvg_write_latent(KvgBatch *batch, uint32_t il, const KvgLatentRows *ro
     if ((view->index_kind != KVG_INDEX_NONE && rows->index == NULL) || (view->index_kind == KVG_INDEX_POOLED && rows->key == NULL)) {
         return kvg_fail(KVG_EINVAL, "layer %u has an indexer: give its rows too, and for a pooled one the function that builds a pool's key", il);
     }
-    if (is_captured(batch)) {
+    if (writes_at_once(batch) && view->index_kind != KVG_INDEX_POOLED) { /* a pool's key is built by the caller's function, pool by pool */
         KvStorePlaces places;
         KvRowsIn      latent, keys;
 
-        KVG_TRY(captured_places(batch, rows->first_token, &places));
-        latent_rows_from(view, rows, 0, &latent, &keys);
-        return kvg_store_write_latent_run(batch->placement->store, il, &places, batch->run->capturing->rows_max, &latent,
-                                          view->index_kind != KVG_INDEX_NONE ? &keys : NULL, stream);
-    }
-    if (batch->pass_device != NULL && view->index_kind != KVG_INDEX_POOLED) { /* a pool's key is built by the caller's function, pool by pool */
-        KvStorePlaces places;
-        KvRowsIn      latent, keys;
-
-        KVG_TRY(send_places(batch, rows->first_token, &places, stream));
+        KVG_TRY(places_of(batch, rows->first_token, &places, stream));
         latent_rows_from(view, rows, 0, &latent, &keys);
         return kvg_store_write_latent_batch(batch->placement->store, il, &places, &latent, view->index_kind != KVG_INDEX_NONE ? &keys : NULL, stream);
     }

@@ -190,6 +190,8 @@ typedef struct KvStorePlaces {
     const uint32_t *rows, *first_row, *first_token;
     const uint32_t *device; /* [4][count]: slots, rows, first_row, first_token */
     const uint32_t *device_tokens; /* [count] device memory, instead of device's first_token. NULL: those */
+    uint32_t        captured_rows; /* not 0: the write goes into a graph; no place has more rows when that is replayed, and slots, rows, first_row and
+                                    * first_token here are not looked at: nothing is checked or sent */
 } KvStorePlaces;
 /* 1: the device writes a pass at once. Then these do what kvg_store_write, and kvg_store_write_latent without a pooled indexer, do for each place;
  * `in` begins at token 0. */
@@ -206,12 +208,6 @@ typedef struct KvStoreRunWords {
     uint32_t *base_row[KVG_CLASSES_MAX]; /* [slots] */
 } KvStoreRunWords;
 void kvg_store_run_words(const KvStore *store, KvStoreRunWords *words);
-/* Enqueues the write of one layer's rows with places->count places of at most rows_max rows: nothing is sent or checked, for all of it is read from
- * places->device when the kernel runs. ENOTSUP: the device writes run by run. */
-KvgStatus kvg_store_write_run(KvStore *store, uint32_t layer, const KvStorePlaces *places, uint32_t rows_max, const KvRowsIn *k, const KvRowsIn *v,
-                              KvgStream stream);
-KvgStatus kvg_store_write_latent_run(KvStore *store, uint32_t layer, const KvStorePlaces *places, uint32_t rows_max, const KvRowsIn *latent,
-                                     const KvRowsIn *keys, KvgStream stream);
 /* What one row of a pass adds: x [conv_channels], u [state_elements]; i counts the pass's rows. */
 typedef void (*KvRecurrentFillFn)(void *user, uint32_t layer, uint32_t i, float *x, float *u);
 /* Applies kvg_recurrent_token to the pass's `rows` rows, as the slot's read, write and each say. scratch [conv_channels + state_elements],

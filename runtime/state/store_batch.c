@@ -39,8 +39,14 @@ static void point_at(const KvStorePlaces *places, KvRowsBatch *batch)
 
 static KvgStatus encode(KvStore *store, StoreLayer *layer, const KvStorePlaces *places, KvRowsBatch *batch, KvgStream stream)
 {
-    KVG_TRY(check_places(store, layer, places, &batch->rows_max));
-    KVG_TRY(kvg_store_flush(store, stream));
+    if (!kvg_store_batches(store)) {
+        return kvg_fail(KVG_ENOTSUP, "device %s writes rows run by run: they cannot be captured", store->dev->ops->name);
+    }
+    batch->rows_max = places->captured_rows;
+    if (places->captured_rows == 0) { /* a pass that is known; else all of it is read when the graph is replayed */
+        KVG_TRY(check_places(store, layer, places, &batch->rows_max));
+        KVG_TRY(kvg_store_flush(store, stream));
+    }
     if (batch->rows_max == 0) return KVG_OK;
     point_at(places, batch);
     batch->counts = kvg_store_counter(store, layer);
@@ -84,7 +90,7 @@ static KvgStatus latent_batch(KvStore *store, uint32_t layer_index, const KvRows
     return KVG_OK;
 }
 
-/* ---- now */
+/* ---- the calls */
 
 KvgStatus kvg_store_write_batch(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, const KvRowsIn *k, const KvRowsIn *v,
                                 KvgStream stream)
@@ -106,8 +112,6 @@ KvgStatus kvg_store_write_latent_batch(KvStore *store, uint32_t layer_index, con
     return encode(store, layer, places, &batch, stream);
 }
 
-/* ---- whenever the graph is replayed */
-
 void kvg_store_run_words(const KvStore *store, KvStoreRunWords *words)
 {
     /* from the host's words to the device's: the arena and its mirror are laid out alike */
@@ -120,35 +124,4 @@ void kvg_store_run_words(const KvStore *store, KvStoreRunWords *words)
                                .write = (int32_t *)to + (store->column_write - (const int32_t *)from),
                                .each = (int32_t *)to + (store->column_each - (const int32_t *)from)};
     for (uint32_t c = 0; c < store->class_count; c++) words->base_row[c] = to + (store->classes[c].base_row - from);
-}
-
-static KvgStatus enqueue(KvStore *store, StoreLayer *layer, const KvStorePlaces *places, uint32_t rows_max, KvRowsBatch *batch, KvgStream stream)
-{
-    if (!kvg_store_batches(store)) {
-        return kvg_fail(KVG_ENOTSUP, "device %s writes rows run by run: they cannot be captured", store->dev->ops->name);
-    }
-    point_at(places, batch);
-    batch->rows_max = rows_max;
-    batch->counts = kvg_store_counter(store, layer);
-    return store->dev->ops->encode_batch(store->dev->self, batch, stream);
-}
-
-KvgStatus kvg_store_write_run(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, uint32_t rows_max, const KvRowsIn *k,
-                              const KvRowsIn *v, KvgStream stream)
-{
-    StoreLayer *layer = NULL;
-    KvRowsBatch batch;
-
-    KVG_TRY(kv_batch(store, layer_index, k, v, &layer, &batch));
-    return enqueue(store, layer, places, rows_max, &batch, stream);
-}
-
-KvgStatus kvg_store_write_latent_run(KvStore *store, uint32_t layer_index, const KvStorePlaces *places, uint32_t rows_max, const KvRowsIn *latent,
-                                     const KvRowsIn *keys, KvgStream stream)
-{
-    StoreLayer *layer = NULL;
-    KvRowsBatch batch;
-
-    KVG_TRY(latent_batch(store, layer_index, latent, keys, &layer, &batch));
-    return enqueue(store, layer, places, rows_max, &batch, stream);
 }
