@@ -88,6 +88,7 @@ if [ $suites = 1 ]; then
         run gpu_run_2 100 "${mpi[@]}" build-device/tests/gpu_run
         run gpu_comm 100 build-device/tests/gpu_comm --steps 1500
         run replay_votes 100 tests/comm/vote_gpu.sh build-device/kvgrid tests/data mpirun
+        run replay_kinds 300 tests/replay/gpu.sh build-device/kvgrid tests/data mpirun
     fi
 fi
 
@@ -99,11 +100,12 @@ fi
 
 # Under the sanitizer kernels run many times slower: the deadline is raised, and jobs run side by side, over all GPUs in turn.
 checked() { # checked TOOL SUITE
-    local tool=$1 suite=$2 options=() steps=40
+    local tool=$1 suite=$2 options=() steps=40 limit=150
+    [ "$tool" != racecheck ] || limit=400
     [ "$suite" != test_cuda_vote ] || steps=200 # enough for every outcome
     [ "$tool" != memcheck ] || options=(--leak-check no --report-api-errors no)
     jobs_begun=$((jobs_begun + 1))
-    KVG_TEST_STEPS=$steps CUDA_VISIBLE_DEVICES=$((jobs_begun % gpus)) run "${tool}_$suite" 150 compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 9 --print-limit 8 \
+    KVG_TEST_STEPS=$steps CUDA_VISIBLE_DEVICES=$((jobs_begun % gpus)) run "${tool}_$suite" $limit compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 9 --print-limit 8 \
         "build-device/tests/$suite" &
     while [ "$(jobs -rp | wc -l)" -ge $((6 * gpus)) ]; do wait -n; done
 }
@@ -113,15 +115,25 @@ if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
     checked memcheck test_cuda_dev # alone: it compares what is free
     wait
     for suite in "${alone[@]:1}"; do checked memcheck "$suite"; done
+    # Begun with the slowest. initcheck does not see what the copy engine writes (cp.async.bulk), and so not the rows that gpu_attend reads.
+    checked racecheck test_cuda_vote
     for tool in racecheck synccheck initcheck; do
-        # initcheck does not see what the copy engine writes (cp.async.bulk), and so not the rows that attention reads
-        for suite in test_cuda_rows test_cuda_state test_cuda_vote $([ $tool = initcheck ] || echo gpu_attend); do checked $tool "$suite"; done
+        for suite in test_cuda_rows test_cuda_state $([ $tool = racecheck ] || echo test_cuda_vote) $([ $tool = initcheck ] || echo gpu_attend); do
+            checked $tool "$suite"
+        done
     done
     wait
     if [ "$gpus" -ge 2 ]; then # each rank under a sanitizer of its own
         memcheck=(compute-sanitizer --tool memcheck --leak-check no --report-api-errors no --error-exitcode 9 --print-limit 8)
         run memcheck_gpu_run 150 "${mpi[@]}" "${memcheck[@]}" build-device/tests/gpu_run
         run memcheck_gpu_vote 100 "${mpi[@]}" "${memcheck[@]}" build-device/tests/gpu_vote --steps 100
+        run memcheck_gpu_comm 150 "${memcheck[@]}" --target-processes all build-device/tests/gpu_comm --steps 100
+        for words in "tinyllama-1.1b 2x1" "gemma-3-27b 1x2" "qwen3.5-35b-a3b 2x1" "kimi-k2 1x2" "glm-5.3-flash 1x2"; do
+            read -r model grid <<< "$words"
+            run "memcheck_replay_$model" 90 "${mpi[@]}" "${memcheck[@]}" build-device/kvgrid replay --model "tests/data/models/$model.json" --tp "${grid%x*}" --pp "${grid#*x}" \
+                --trace tests/data/traces/azure_llm_2023_conv.csv --requests 1 --max-tokens 12 --device cuda --verify &
+        done
+        wait
     fi
 fi
 
