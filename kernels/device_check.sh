@@ -101,7 +101,7 @@ fi
 # Under the sanitizer kernels run many times slower: the deadline is raised, and jobs run side by side, over all GPUs in turn.
 checked() { # checked TOOL SUITE
     local tool=$1 suite=$2 options=() steps=40 limit=150
-    [ "$tool" != racecheck ] || limit=400
+    [ "$tool" != racecheck ] && [ "$suite" != cuda_test_cache_kinds ] || limit=400
     [ "$suite" != test_cuda_vote ] || steps=200 # enough for every outcome
     [ "$tool" != memcheck ] || options=(--leak-check no --report-api-errors no)
     jobs_begun=$((jobs_begun + 1))
@@ -127,7 +127,7 @@ if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
         memcheck=(compute-sanitizer --tool memcheck --leak-check no --report-api-errors no --error-exitcode 9 --print-limit 8)
         run memcheck_gpu_run 150 "${mpi[@]}" "${memcheck[@]}" build-device/tests/gpu_run
         run memcheck_gpu_vote 100 "${mpi[@]}" "${memcheck[@]}" build-device/tests/gpu_vote --steps 100
-        run memcheck_gpu_comm 150 "${memcheck[@]}" --target-processes all build-device/tests/gpu_comm --steps 100
+        run memcheck_gpu_comm 500 "${memcheck[@]}" --target-processes all build-device/tests/gpu_comm --steps 100
         for words in "tinyllama-1.1b 2x1" "gemma-3-27b 1x2" "qwen3.5-35b-a3b 2x1" "kimi-k2 1x2" "glm-5.3-flash 1x2"; do
             read -r model grid <<< "$words"
             run "memcheck_replay_$model" 90 "${mpi[@]}" "${memcheck[@]}" build-device/kvgrid replay --model "tests/data/models/$model.json" --tp "${grid%x*}" --pp "${grid#*x}" \
