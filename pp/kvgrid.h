@@ -24,6 +24,8 @@
 #include <kvgrid/comm.h>
 #include <kvgrid/inproc.h>
 #include <kvgrid/mesh.h>
+#include <kvgrid/rendezvous.h>
+#include <kvgrid/shm.h>
 #include <kvgrid/view.h>
 #include <kvgrid/latent.h>
 #include <kvgrid/latent_snapshot.h>
