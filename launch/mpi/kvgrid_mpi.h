@@ -3,6 +3,10 @@
  *
  * Polite guest: the caller initialises and finalises MPI; the communicator is duplicated, errors are returned, nothing
  * blocks: a collective request could not be cancelled, so records go by MPI_Isend, MPI_Irecv and MPI_Test.
+ * After a loss (mpirun --enable-recovery, or whatever else lets the others live): kvg_grid_rebuild with no bootstrap needs no MPI call of yours. With
+ * newcomers, make a communicator of the survivors and them by MPI_Comm_create_group, which none but those call, in the order of the grid's ranks, and give
+ * its bootstrap and comm to kvg_grid_rebuild and kvg_grid_join. No collective on a communicator in which the dead rank is: MPI_Comm_split, MPI_Comm_dup and
+ * this header's own calls on it never end.
  * Threads: one at a time per comm; MPI_THREAD_SINGLE is enough if that is the main thread. */
 #ifndef KVGRID_MPI_H
 #define KVGRID_MPI_H
