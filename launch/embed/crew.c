@@ -60,43 +60,41 @@ static KvgStatus bear(const WorkerOptions *options, uint32_t rank, Crew *crew)
 
 /* ---- hearing */
 
-/* 1 if a worker has ended otherwise than after its own FAULT, which is exit status 1. */
-static int died(Crew *crew, uint32_t rank)
+/* 1 if a worker is stopped, or has ended otherwise than after its own FAULT, which is exit status 1. */
+static int is_cause(Crew *crew, uint32_t rank)
 {
     const pid_t pid = crew->pid[rank];
     char        why[WORDS_MAX];
     int         status;
 
-    if (pid <= 0 || waitpid(pid, &status, WNOHANG) != pid) return 0;
-    crew->pid[rank] = 0;
+    if (pid <= 0 || waitpid(pid, &status, WNOHANG | WUNTRACED) != pid) return 0;
+    if (!WIFSTOPPED(status)) crew->pid[rank] = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return 0;
-    snprintf(why, sizeof why, WIFSIGNALED(status) ? "rank %u (pid %ld) was ended by signal %d" : "rank %u (pid %ld) ended with exit status %d", rank,
-             (long)pid, WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (WIFSTOPPED(status)) snprintf(why, sizeof why, "rank %u (pid %ld) is stopped by signal %d", rank, (long)pid, WSTOPSIG(status));
+    else if (WIFSIGNALED(status)) snprintf(why, sizeof why, "rank %u (pid %ld) was ended by signal %d", rank, (long)pid, WTERMSIG(status));
+    else snprintf(why, sizeof why, "rank %u (pid %ld) ended with exit status %d", rank, (long)pid, WEXITSTATUS(status));
     crew_blame(crew, (int)rank, why);
     return 1;
 }
 
-/* A worker hung up, or says that it cannot go on: whoever died is the cause, and the kernel may take a moment to say so. */
-static void find_cause(Crew *crew, uint32_t rank, const char *words)
+void crew_find_cause(Crew *crew, int rank, const char *words)
 {
     const uint64_t deadline_ms = now_ms() + crew->peer_ms;
     int            found = 0;
 
     do {
-        for (uint32_t peer = 0; peer < crew->ranks && !found; peer++) {
-            if (words[0] == '\0' || peer != rank) found = died(crew, peer);
-        }
+        for (uint32_t peer = 0; peer < crew->ranks && !found; peer++) found = is_cause(crew, peer);
         if (!found) nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
     } while (!found && now_ms() < deadline_ms);
-    if (!found) crew_blame(crew, (int)rank, words[0] != '\0' ? words : "it has hung up");
+    if (!found) crew_blame(crew, rank, words);
 }
 
 int crew_hear(Crew *crew, uint32_t rank, Report *report)
 {
     if ((crew->heard[rank].revents & (POLLIN | POLLHUP | POLLERR)) == 0) return 0;
     crew->heard[rank].revents = 0;
-    if (recv(crew->heard[rank].fd, report, sizeof *report, MSG_DONTWAIT) != (ssize_t)sizeof *report) find_cause(crew, rank, "");
-    else if (report->kind == REPORT_FAULT) find_cause(crew, rank, report->words);
+    if (recv(crew->heard[rank].fd, report, sizeof *report, MSG_DONTWAIT) != (ssize_t)sizeof *report) crew_find_cause(crew, (int)rank, "it has hung up");
+    else if (report->kind == REPORT_FAULT) crew_find_cause(crew, report->lost >= 0 ? report->lost : (int)rank, report->words);
     else return 1;
     return 0;
 }
@@ -109,7 +107,7 @@ static KvgStatus hear_all(Crew *crew, ReportKind kind, void (*each)(Crew *crew, 
     Report         report;
 
     while (missing > 0 && crew->fault[0] == '\0') {
-        if (poll(crew->heard, crew->ranks, 100) <= 0 && now_ms() > deadline_ms) crew_blame(crew, -1, "the workers did not all answer before the deadline");
+        if (poll(crew->heard, crew->ranks, 100) <= 0 && now_ms() > deadline_ms) crew_find_cause(crew, -1, "the workers did not all answer before the deadline");
         for (uint32_t rank = 0; rank < crew->ranks; rank++) {
             if (crew->fault[0] != '\0' || !crew_hear(crew, rank, &report) || report.kind != kind) continue;
             each(crew, &report, user);

@@ -24,8 +24,10 @@ KvgStatus crew_start(const WorkerOptions *options, Crew *crew, KvgLedger *ledger
 void crew_order(Crew *crew, const Order *order);
 /* A report that is there, of a worker whose `heard` is ready: 1; 0: none. EOF and FAULT reports become the crew's fault. */
 int crew_hear(Crew *crew, uint32_t rank, Report *report);
-/* The frontend's own word: a worker that answers nothing. */
+/* The frontend's own word. The first stays. */
 void crew_blame(Crew *crew, int rank, const char *why);
+/* Something is wrong, and `words` is what is known; but whoever died or is stopped is the cause, and the kernel may take a moment to say so. */
+void crew_find_cause(Crew *crew, int rank, const char *words);
 /* Orders STOP, hears DONE of everyone; *most is the fullest rank's bytes booked, and the times of the rank that waits for votes. */
 KvgStatus crew_stop(Crew *crew, Report *most);
 /* Hangs up, and ends who does not leave. */

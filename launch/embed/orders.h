@@ -42,6 +42,7 @@ typedef struct ReportPlace {
 typedef struct Report {
     ReportKind  kind;
     uint32_t    rank, lane;
+    int         lost;               /* FAULT: whom the grid reports as lost; -1: nobody */
     uint64_t    step;
     KvgStatus   status;             /* OUTCOME: KVG_OK if published; FAULT */
     ReportPlace place[PLACES_MAX];

@@ -132,7 +132,7 @@ static void watch_deadline(Serve *serve)
 
     for (uint32_t lane = 0; lane < serve->schedule.lanes; lane++) {
         const Lane *at = &serve->schedule.lane[lane];
-        if (at->busy && now_ns() - at->sent_ns > most_ns) crew_blame(&serve->crew, -1, "a step was not decided before the deadline, and no worker says why");
+        if (at->busy && now_ns() - at->sent_ns > most_ns) crew_find_cause(&serve->crew, -1, "a step was not decided before the deadline");
     }
 }
 

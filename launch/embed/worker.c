@@ -48,7 +48,7 @@ static void lost(void *user, int rank, const char *why)
 {
     Worker *worker = user;
 
-    (void)rank;
+    if (worker->report.lost < 0) worker->report.lost = rank;
     between_abort(worker->between, why); /* whoever waits for that rank's partial sums comes back */
 }
 
@@ -297,7 +297,7 @@ int worker_run(const WorkerOptions *options, uint32_t rank, int socket, Between 
     int       gone = 0;
 
     if (worker == NULL) return 1;
-    *worker = (Worker){ .options = options, .rank = rank, .socket = socket, .between = between };
+    *worker = (Worker){ .options = options, .rank = rank, .socket = socket, .between = between, .report.lost = -1 };
     status = come_up(worker);
     if (status == KVG_OK) {
         kvg_placement_ledger(worker->placement, &worker->report.ledger);
