@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include <kvgrid/mesh.h>
+#include <kvgrid/shm.h>
 
+#include "runtime/comm/shm_bootstrap.h"
 
 /* Liveness is looked at no more often than this; a turn without it costs one look into the transport. */
 #define LIVENESS_PERIOD_NS (200u * 1000u)
@@ -64,7 +66,8 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
 KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, const KvComm *records, const KvLiveness *alive, KvComm *comm,
                            KvLiveness *liveness)
 {
-    KvMeshOptions mesh = KVG_MESH_OPTIONS_INIT;
+    KvMeshOptions    mesh = KVG_MESH_OPTIONS_INIT;
+    KvShmCommOptions shm = KVG_SHM_COMM_OPTIONS_INIT;
 
     if (records != NULL && alive != NULL) {
         *comm = *records;
@@ -73,13 +76,16 @@ KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, c
     }
     if (grid->ranks == 1) {
         KVG_TRY(kvg_comm_self(comm, liveness));
+    } else if (kvg_shm_is(bootstrap)) {
+        shm.timeout_ms = grid->policy.timeout_ms;
+        KVG_TRY(kvg_comm_shm_create(bootstrap, &shm, comm, liveness));
     } else {
         mesh.timeout_ms = grid->policy.timeout_ms;
         mesh.heartbeat_ms = grid->policy.peer_ms / 4 > 0 ? grid->policy.peer_ms / 4 : 1;
         KVG_TRY(kvg_mesh_create(bootstrap, &mesh, comm, liveness));
     }
     if (records != NULL) {
-        comm->ops->close(comm->self); /* records go another way; the mesh stays for liveness */
+        comm->ops->close(comm->self); /* records go another way; its liveness stays */
         *comm = *records;
     }
     return KVG_OK;

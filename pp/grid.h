@@ -22,8 +22,9 @@ typedef struct KvgGridOptions {
     size_t            size;          /* set by KVG_GRID_OPTIONS_INIT */
     uint32_t          tp, pp;        /* tp * pp = ranks of the bootstrap; 0 counts as 1 */
     const KvgPolicy  *policy;        /* NULL: the process's; compared over the ranks item by item */
-    const KvComm     *comm;          /* records and messages; taken over on success. NULL: self for 1 rank, else the socket mesh */
-    const KvLiveness *liveness;      /* NULL: the socket mesh's (self for 1 rank). Taken over on success. */
+    const KvComm     *comm;          /* records and messages; taken over on success. NULL: self for 1 rank, shared memory
+                                        over a bootstrap of shm.h, else the socket mesh */
+    const KvLiveness *liveness;      /* NULL: that of the comm which NULL would give. Taken over on success. */
     uint32_t          max_in_flight; /* W, undecided steps; 0: 2*pp */
     /** Called once for each rank found lost, from within test, wait or progress; may abort the engine's own communicators. */
     void (*on_lost)(void *user, int rank, const char *why);

@@ -1,4 +1,4 @@
-/* A grid of processes over the socket mesh: the same digests as in one process; a rank that dies or stops leaves the others whole. */
+/* A grid of processes, over each bootstrap and transport: the same digests as in one process; a rank that dies or stops leaves the others whole. */
 #include "tests/support/fork_bootstrap.h"
 #include "tests/support/grid_life.h"
 
@@ -6,7 +6,12 @@
 #define STEPS  30
 #define BEFORE 12 /* steps before the victim dies */
 
+typedef enum By { BY_MESH, BY_SHM, BY_COUNT } By; /* the socket mesh over the test's own bootstrap; shared memory over its own */
+
 typedef struct Plan {
+    By       by;
+    uint32_t tp, pp;
+    int      memory;   /* BY_SHM */
     int      victim;   /* -1: nobody */
     int      sign;     /* SIGKILL or SIGSTOP */
     int      odd_knob; /* this rank alone has another policy; -1: none */
@@ -23,6 +28,22 @@ typedef struct Rank {
     KvgSequence *sequences[2];
 } Rank;
 
+static KvgStatus make_bootstrap(const ForkRank *self, const Plan *plan, KvgBootstrap *bootstrap)
+{
+    KvShmOptions options = KVG_SHM_OPTIONS_INIT;
+    options.fd = plan->memory;
+    options.rank = self->bootstrap.rank;
+    options.ranks = self->bootstrap.ranks;
+    options.timeout_ms = plan->timeout_ms;
+    return kvg_shm_bootstrap_create(&options, bootstrap);
+}
+
+static void destroy_bootstrap(const Plan *plan, KvgBootstrap *bootstrap)
+{
+    (void)plan;
+    kvg_shm_bootstrap_destroy(bootstrap);
+}
+
 static KvgStatus make_grid(ForkRank *self, const Plan *plan, KvgGrid **grid)
 {
     KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
@@ -31,10 +52,15 @@ static KvgStatus make_grid(ForkRank *self, const Plan *plan, KvgGrid **grid)
     policy.timeout_ms = plan->timeout_ms;
     policy.peer_ms = plan->peer_ms;
     policy.swa_ring = self->bootstrap.rank == plan->odd_knob;
-    options.tp = self->bootstrap.rank == plan->odd_tp ? 1 : 2;
-    options.pp = 2;
+    options.tp = self->bootstrap.rank == plan->odd_tp ? 1 : plan->tp;
+    options.pp = plan->pp;
     options.policy = &policy;
-    return kvg_grid_create(&self->bootstrap, &options, grid);
+    if (plan->by == BY_MESH) return kvg_grid_create(&self->bootstrap, &options, grid);
+    KvgBootstrap bootstrap = KVG_BOOTSTRAP_INIT;
+    KvgStatus    status = make_bootstrap(self, plan, &bootstrap);
+    if (status == KVG_OK) status = kvg_grid_create(&bootstrap, &options, grid);
+    destroy_bootstrap(plan, &bootstrap); /* the grid lives on without it */
+    return status;
 }
 
 static KvgStatus make_rank(Rank *rank)
@@ -59,7 +85,7 @@ static KvgStatus post_step(Rank *rank, int n, KvgStep **step)
     if (status != KVG_OK) return status;
     grid_write(&rank->one, 0, *step, rank->sequences, 2, 0);
     if (kvg_grid_stage(rank->grid) + 1 == kvg_grid_pp(rank->grid)) commit.accepted = keep;
-    commit.refuse = n % 10 == 9 && kvg_grid_rank(rank->grid) == n / 10 ? KVG_EIO : KVG_OK;
+    commit.refuse = n % 10 == 9 && kvg_grid_rank(rank->grid) == n / 10 % kvg_grid_ranks(rank->grid) ? KVG_EIO : KVG_OK;
     return kvg_step_post(*step, &commit);
 }
 
@@ -217,25 +243,43 @@ static int body_absent(ForkRank *self)
 
 /* ---- the parent */
 
-#define PLAN { -1, 0, -1, -1, 5000, 1000, {"", ""} }
+#define PLAN { BY_MESH, 2, 2, -1, -1, 0, -1, -1, 5000, 1000, {"", ""} }
+
+static int by_now; /* what this run is over */
+
+static void run_for(uint32_t deadline_ms, ForkBody body, Plan *plan, int codes[RANKS])
+{
+    int ranks = (int)(plan->tp * plan->pp);
+    plan->by = (By)by_now;
+    if (plan->by == BY_SHM) ck_assert_int_eq(kvg_shm_memory(ranks, &plan->memory), KVG_OK);
+    fork_ranks(ranks, deadline_ms, body, plan, codes);
+    if (plan->by == BY_SHM) close(plan->memory);
+}
 
 static void run(ForkBody body, Plan *plan, int codes[RANKS])
 {
-    fork_ranks(RANKS, 15000, body, plan, codes);
+    run_for(15000, body, plan, codes);
 }
 
 START_TEST(test_processes_and_one_process_have_one_digest)
 {
-    Plan plan = PLAN;
-    int  codes[RANKS];
-    reference(plan.expected);
-    run(body_steps, &plan, codes);
-    for (int r = 0; r < RANKS; r++) ck_assert_int_eq(codes[r], 0);
+    static const uint32_t shapes[][2] = {{2, 2}, {1, 1}, {4, 1}, {1, 4}};
+    for (int shape = 0; shape < 4; shape++) {
+        Plan plan = PLAN;
+        int  codes[RANKS] = {0};
+        plan.tp = shapes[shape][0];
+        plan.pp = shapes[shape][1];
+        by_now = _i;
+        reference(plan.expected);
+        run(body_steps, &plan, codes);
+        for (int r = 0; r < RANKS; r++) ck_assert_msg(codes[r] == 0, "%u x %u over %d: rank %d left with %d", plan.tp, plan.pp, by_now, r, codes[r]);
+    }
 }
 END_TEST
 
 START_TEST(test_a_killed_rank_is_noticed_settled_without_and_left)
 {
+    by_now = _i;
     for (int victim = 0; victim < RANKS; victim += 3) {
         Plan plan = PLAN;
         int  codes[RANKS];
@@ -249,18 +293,20 @@ END_TEST
 
 START_TEST(test_a_stopped_rank_leaves_doubt_at_the_deadline)
 {
+    by_now = _i;
     Plan plan = PLAN;
     int  codes[RANKS];
     plan.victim = 1;
     plan.sign = SIGSTOP;
     plan.timeout_ms = 1000;
-    fork_ranks(RANKS, 6000, body_loss, &plan, codes);
+    run_for(6000, body_loss, &plan, codes);
     for (int r = 0; r < RANKS; r++) ck_assert_msg(codes[r] == (r == 1 ? FORK_OVERDUE : 0), "rank %d left with %d", r, codes[r]);
 }
 END_TEST
 
 START_TEST(test_a_knob_that_differs_on_one_rank_is_named_on_all)
 {
+    by_now = _i;
     Plan plan = PLAN;
     int  codes[RANKS];
     plan.odd_knob = 2;
@@ -271,6 +317,7 @@ END_TEST
 
 START_TEST(test_a_wrong_shape_on_one_rank_is_told_to_all)
 {
+    by_now = _i;
     Plan plan = PLAN;
     int  codes[RANKS];
     plan.odd_tp = 1;
@@ -281,6 +328,7 @@ END_TEST
 
 START_TEST(test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline)
 {
+    by_now = _i;
     Plan plan = PLAN;
     int  codes[RANKS];
     plan.timeout_ms = 300;
@@ -289,6 +337,18 @@ START_TEST(test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline)
 }
 END_TEST
 
-LIFE_MAIN("mesh_grid", test_processes_and_one_process_have_one_digest, test_a_killed_rank_is_noticed_settled_without_and_left,
-          test_a_stopped_rank_leaves_doubt_at_the_deadline, test_a_knob_that_differs_on_one_rank_is_named_on_all,
-          test_a_wrong_shape_on_one_rank_is_told_to_all, test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline)
+int main(void)
+{
+    Suite *suite = suite_create("mesh_grid");
+    TCase *cases = tcase_create("mesh_grid");
+
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, test_processes_and_one_process_have_one_digest, 0, BY_COUNT);
+    tcase_add_loop_test(cases, test_a_killed_rank_is_noticed_settled_without_and_left, 0, BY_COUNT);
+    tcase_add_loop_test(cases, test_a_stopped_rank_leaves_doubt_at_the_deadline, 0, BY_COUNT);
+    tcase_add_loop_test(cases, test_a_knob_that_differs_on_one_rank_is_named_on_all, 0, BY_COUNT);
+    tcase_add_loop_test(cases, test_a_wrong_shape_on_one_rank_is_told_to_all, 0, BY_COUNT);
+    tcase_add_loop_test(cases, test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline, 0, BY_COUNT);
+    suite_add_tcase(suite, cases);
+    return life_run(suite);
+}
