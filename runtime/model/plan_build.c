@@ -172,6 +172,9 @@ KvgStatus kvg_plan_share(const char *file, const char *field, ModelPlan *plan, c
             return kvg_fail(KVG_EFORMAT, "%s: %s is %u, which leaves layer %u no earlier layer of its kind to share with; "
                             "mend the config", file, field, shared, il);
         }
+        if (plan->layers[source - 1].kind == KVG_STATE_LATENT) { /* of all configs none means it, and a latent cache holds one layer's rows */
+            return kvg_fail(KVG_ENOTSUP, "%s: %s is %u, and layer %u is latent: K/V rows can be shared, latent rows cannot; mend the config", file, field, shared, il);
+        }
         plan->layers[il] = (StatePlan){.kind = KVG_STATE_SHARED, .u.shared_source = source - 1};
     }
     return KVG_OK;

@@ -52,7 +52,7 @@ KvgStatus kvg_plan_mamba1(const char *file, uint32_t layer, uint32_t d_inner, ui
                           StatePlan *plan);
 
 /* The last `shared` layers of the trunk attend the last owner of their own kind before them.
- * EFORMAT naming `field` when there is no such owner. */
+ * EFORMAT naming `field` when there is no such owner, ENOTSUP when it is latent. */
 KvgStatus kvg_plan_share(const char *file, const char *field, ModelPlan *plan, const uint8_t *kinds, uint32_t shared);
 /* Gives every INHERIT block after the trunk the plan of the trunk's last attention layer that owns rows. */
 KvgStatus kvg_plan_inherit_mtp(const char *file, const char *field, ModelPlan *plan, const uint8_t *kinds);

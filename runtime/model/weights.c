@@ -75,10 +75,8 @@ static uint64_t mixer_weights(const WeightFacts *facts, const ModelPlan *plan, u
     case KVG_STATE_LATENT: return latent_weights(facts, &state->u.latent);
     case KVG_STATE_RECURRENT: return recurrent_weights(facts, &state->u.recurrent);
     case KVG_STATE_SHARED:
-        KVG_ASSERT(plan->layers[state->u.shared_source].kind != KVG_STATE_SHARED);
-        return plan->layers[state->u.shared_source].kind == KVG_STATE_LATENT
-                   ? latent_weights(facts, &plan->layers[state->u.shared_source].u.latent)
-                   : kv_weights(facts, &plan->layers[state->u.shared_source].u.kv, false);
+        KVG_ASSERT(plan->layers[state->u.shared_source].kind == KVG_STATE_KV || plan->layers[state->u.shared_source].kind == KVG_STATE_SLIDING_KV);
+        return kv_weights(facts, &plan->layers[state->u.shared_source].u.kv, false);
     default: return 0;
     }
 }

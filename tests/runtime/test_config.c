@@ -584,6 +584,14 @@ START_TEST(test_shared_layers_read_the_last_owner_of_their_kind)
 }
 END_TEST
 
+START_TEST(test_latent_rows_are_not_shared)
+{
+    check_kinds("{" MLA ",\"num_kv_shared_layers\":0}", "LLLL");
+    refuse("{" MLA ",\"num_kv_shared_layers\":1}", KVG_ENOTSUP, "num_kv_shared_layers is 1, and layer 3 is latent");
+    refuse("{" MLA ",\"num_kv_shared_layers\":3}", KVG_ENOTSUP, "layer 1 is latent");
+}
+END_TEST
+
 START_TEST(test_mtp_counts_have_three_names_and_zero_is_legal)
 {
     check_kinds("{" LLAMA ",\"num_nextn_predict_layers\":0}", "FFFF");
@@ -953,6 +961,7 @@ static void add_meanings(TCase *tcase)
     tcase_add_test(tcase, test_indexers_are_full_or_shared_pooled_or_a_key_a_token);
     tcase_add_test(tcase, test_the_frequency_gives_the_same_21_indexers_as_the_list);
     tcase_add_test(tcase, test_shared_layers_read_the_last_owner_of_their_kind);
+    tcase_add_test(tcase, test_latent_rows_are_not_shared);
     tcase_add_test(tcase, test_mtp_counts_have_three_names_and_zero_is_legal);
 }
 
