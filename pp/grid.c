@@ -15,6 +15,14 @@
 
 /* ---- making */
 
+static KvgStatus check_place(int rank, int ranks)
+{
+    if (ranks < 1 || rank < 0 || rank >= ranks || ranks > UINT16_MAX) {
+        return kvg_fail(KVG_EINVAL, "rank %d of %d is no place in a grid of 1 to %d ranks", rank, ranks, UINT16_MAX);
+    }
+    return KVG_OK;
+}
+
 static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
 {
     uint64_t tp = options->tp > 0 ? options->tp : 1, pp = options->pp > 0 ? options->pp : 1;
@@ -22,9 +30,7 @@ static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
     if (options->size != sizeof *options) {
         return kvg_fail(KVG_EINVAL, "KvgGridOptions.size is %zu, not %zu: start from KVG_GRID_OPTIONS_INIT", options->size, sizeof *options);
     }
-    if (ranks < 1 || rank < 0 || rank >= ranks || ranks > UINT16_MAX) {
-        return kvg_fail(KVG_EINVAL, "rank %d of %d is no place in a grid of 1 to %d ranks", rank, ranks, UINT16_MAX);
-    }
+    KVG_TRY(check_place(rank, ranks));
     if (tp * pp != (uint64_t)ranks) {
         return kvg_fail(KVG_EINVAL, "a grid of tp %llu x pp %llu has %llu ranks, but %d were started; start that many or change tp and pp",
                         (unsigned long long)tp, (unsigned long long)pp, (unsigned long long)(tp * pp), ranks);
@@ -148,6 +154,7 @@ KvgStatus kvg_grid_create(const KvgBootstrap *bootstrap, const KvgGridOptions *o
         (bootstrap->ranks > 1 && bootstrap->allgather == NULL)) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_create needs a bootstrap with ranks and an all-gather, options, and a place for the grid");
     }
+    KVG_TRY(check_place(bootstrap->rank, bootstrap->ranks)); /* it is an index from here on */
     KVG_TRY(kvg_calloc(1, sizeof *grid, "a grid", &memory));
     grid = memory;
     KVG_TRY_GOTO(kvg_calloc((size_t)bootstrap->ranks, sizeof(KvHello), "the handshake", &hellos), err_free);

@@ -24,6 +24,10 @@
 
 #include "runtime/base/error.h"
 
+#ifdef KVG_COVERAGE
+void __gcov_dump(void);
+#endif
+
 #define FORK_RANKS_MAX 64
 #define FORK_BYTES_MAX ((size_t)1 << 20)
 #define FORK_KILLED    (-SIGKILL) /* exit code of a rank that died by a signal: minus the signal */
@@ -128,6 +132,9 @@ static inline _Noreturn void fork_child(ForkShared *shared, int rank, ForkBody b
     int code = body(&self);
 
     fflush(NULL);
+#ifdef KVG_COVERAGE
+    __gcov_dump(); /* _exit runs no destructors */
+#endif
     _exit(code);
 }
 
