@@ -42,6 +42,7 @@ static KvgStatus encode(KvStore *store, StoreLayer *layer, const KvStorePlaces *
     if (!kvg_store_batches(store)) {
         return kvg_fail(KVG_ENOTSUP, "device %s writes rows run by run: they cannot be captured", store->dev->ops->name);
     }
+    if (places->count == 0) return KVG_OK; /* of a step that this rank votes against: not even tables are sent, which may be what failed */
     batch->rows_max = places->captured_rows;
     if (places->captured_rows == 0) { /* a pass that is known; else all of it is read when the graph is replayed */
         KVG_TRY(check_places(store, layer, places, &batch->rows_max));

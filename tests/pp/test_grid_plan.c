@@ -830,6 +830,140 @@ START_TEST(test_grid_plan_windows_stop_at_their_caps_and_leave_the_rest_to_other
 }
 END_TEST
 
+/* ---- weights that the caller knows, stages of unlike memory, and what does not fit 64 bits */
+
+START_TEST(test_grid_plan_known_layers_leave_the_rest_to_the_two_ends)
+{
+    const uint64_t layer_bytes[] = { 1000, 1000, 1000, 1000 };
+    const uint32_t fence[] = { 0, 2, 4 };
+
+    make_plain(4, 65536);
+    config.embedding_bytes = 300; /* the config's estimate gives their ratio alone */
+    config.head_bytes = 100;
+    options.layer_bytes = layer_bytes;
+    options.fence = fence;
+    options.weights_bytes = 6000;
+    make_plan(1, 2);
+    ck_assert_uint_eq(plan.ranks[0].weight_bytes, 2000 + 1500);
+    ck_assert_uint_eq(plan.ranks[1].weight_bytes, 2000 + 500);
+    options.weights_bytes = 4000; /* the layers' alone, and less than that */
+    make_plan(1, 2);
+    ck_assert_uint_eq(plan.ranks[0].weight_bytes, 2000);
+    ck_assert_uint_eq(plan.ranks[1].weight_bytes, 2000);
+    options.weights_bytes = 3999;
+    make_plan(1, 2);
+    ck_assert_uint_eq(plan.ranks[0].weight_bytes, 2000);
+    options.weights_bytes = 0; /* nothing is said of the whole: the ends are as estimated */
+    make_plan(1, 2);
+    ck_assert_uint_eq(plan.ranks[0].weight_bytes, 2300);
+    ck_assert_uint_eq(plan.ranks[1].weight_bytes, 2100);
+}
+END_TEST
+
+START_TEST(test_grid_plan_a_stage_of_twice_the_memory_takes_twice_the_layers)
+{
+    uint64_t device[] = { 200000000, 100000000, 100000000 };
+
+    make_plain(12, 1024);
+    options.device_bytes = device;
+    make_plan(1, 2);
+    ck_assert_uint_eq(plan.fence[1], 8);
+    make_plan(1, 3);
+    ck_assert_uint_eq(plan.fence[1], 6);
+    ck_assert_uint_eq(plan.fence[2], 9);
+    device[0] = 100000000;
+    device[1] = 200000000;
+    make_plan(1, 2);
+    ck_assert_uint_eq(plan.fence[1], 4);
+    device[0] = 2000; /* a sequence of T tokens fits neither: a plan all the same, in the ratio of the two */
+    device[1] = 1000;
+    make_plan(1, 2);
+    ck_assert_uint_eq(plan.fence[1], 8);
+    ck_assert_uint_eq(plan.max_sequences, 0);
+    device[0] = 1; /* the smallest is all that counts in a stage */
+    device[1] = UINT64_MAX;
+    ck_assert_int_eq(try_plan(1, 2), KVG_EOVERFLOW);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "give the fence"));
+}
+END_TEST
+
+START_TEST(test_grid_plan_costs_past_64_bits_are_refused)
+{
+    const uint32_t whole[] = { 0, 2 };
+    uint64_t       heavy[] = { UINT64_MAX, 0 };
+
+    make_plain(1, 1024);
+    options.layer_bytes = heavy;
+    ck_assert_int_eq(try_plan(1, 1), KVG_EOVERFLOW); /* its rows come on top */
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "layer 0 costs"));
+    options.layer_bytes = NULL;
+    config.head_bytes = UINT64_MAX - 10;
+    ck_assert_int_eq(try_plan(1, 1), KVG_EOVERFLOW);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "layers' costs"));
+    config.plan.n_mtp = 1;
+    made_layers[1] = made_layers[0];
+    options.with_mtp = 1;
+    ck_assert_int_eq(try_plan(1, 1), KVG_EOVERFLOW);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "MTP blocks"));
+    options.with_mtp = 0;
+    make_model(2, 0, 1024);
+    fill_layers(2, (StatePlan){ .kind = KVG_STATE_RECURRENT,
+                                .u.recurrent = { .parts = { { 1u << 30, 1u << 30, 1 } }, .part_count = 1, .conv_kernel = 4,
+                                                 .state_width = 1ull << 60 } });
+    options.fence = whole; /* one column pair of one layer takes 2^63 bytes */
+    ck_assert_int_eq(try_plan(1, 1), KVG_EOVERFLOW);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "a rank's bytes"));
+    fill_layers(2, kv_layer(1u << 28, 1u << 28, 1u << 28, 1u << 28));
+    ask_bf16();
+    ck_assert_int_eq(try_plan(1, 1), KVG_EOVERFLOW);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "a unit of one layer"));
+}
+END_TEST
+
+START_TEST(test_grid_plan_more_units_than_a_table_counts_are_not_promised)
+{
+    make_plain(1, 65536);
+    give_memory(1, UINT64_C(1) << 60);
+    make_plan(1, 1);
+    ck_assert_uint_le(plan.classes[0].units, INT32_MAX);
+    ck_assert_uint_eq(plan.max_sequences, INT32_MAX / 1024); /* of 1024 units each, not the 2^60 / 2^25 that the bytes would hold */
+}
+END_TEST
+
+START_TEST(test_grid_plan_layers_that_are_none_are_refused)
+{
+    make_plain(2, 1024);
+    made_layers[0] = (StatePlan){ .kind = KVG_STATE_SHARED, .u.shared_source = 1 };
+    ck_assert_int_eq(try_plan(1, 1), KVG_EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "does not come before it"));
+    made_layers[0] = (StatePlan){ .kind = (KvStateKind)99 };
+    ck_assert_int_eq(try_plan(1, 1), KVG_EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "kind 99"));
+}
+END_TEST
+
+/* The sizes that work are listed as far as the sentence goes, and whole numbers stand there. */
+START_TEST(test_grid_plan_a_long_list_of_sizes_is_cut_between_two)
+{
+    const char *list;
+
+    make_model(1, 0, 1024);
+    fill_layers(1, kv_layer(5040, 5040, 32, 32));
+    ck_assert_int_eq(try_plan(11, 1), KVG_EGEOM);
+    list = strstr(kvg_last_error(), "are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, ");
+    ck_assert_msg(list != NULL, "%s", kvg_last_error());
+    for (const char *at = list + 4; *at >= '0' && *at <= '9';) {
+        char *end;
+        ck_assert_uint_eq(5040 % strtoul(at, &end, 10), 0);
+        at = strncmp(end, ", ", 2) == 0 ? end + 2 : end;
+    }
+    make_model(2, 0, 1024);
+    fill_layers(2, kv_layer(3, 3, 32, 32));
+    made_layers[1].u.kv.kv_heads = 0; /* no size works */
+    ck_assert_int_eq(try_plan(2, 1), KVG_EGEOM);
+}
+END_TEST
+
 START_TEST(test_grid_plan_slabs_are_rounded_up_plane_by_plane)
 {
     make_plain(3, 1 << 20); /* 6 planes of 16384 bytes a unit */
@@ -1025,6 +1159,12 @@ int main(void)
     tcase_add_test(tcase, test_grid_plan_pools_are_those_of_the_slow_rule);
     tcase_add_test(tcase, test_grid_plan_windowed_models_count_whole_windows);
     tcase_add_test(tcase, test_grid_plan_refuses_options_that_make_no_sense);
+    tcase_add_test(tcase, test_grid_plan_known_layers_leave_the_rest_to_the_two_ends);
+    tcase_add_test(tcase, test_grid_plan_a_stage_of_twice_the_memory_takes_twice_the_layers);
+    tcase_add_test(tcase, test_grid_plan_costs_past_64_bits_are_refused);
+    tcase_add_test(tcase, test_grid_plan_more_units_than_a_table_counts_are_not_promised);
+    tcase_add_test(tcase, test_grid_plan_layers_that_are_none_are_refused);
+    tcase_add_test(tcase, test_grid_plan_a_long_list_of_sizes_is_cut_between_two);
     tcase_add_test(tcase, test_grid_plan_unwinds_from_every_allocation);
     suite_add_tcase(suite, tcase);
 

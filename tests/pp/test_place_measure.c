@@ -108,6 +108,10 @@ START_TEST(test_nothing_left_names_the_rank_and_changes_nothing)
     hellos[0].memory_bytes = UINT64_MAX; /* more than there is: nothing is left for the other, and nothing wraps */
     hellos[1].memory_bytes = 0;
     ck_assert_int_eq(kvg_place_share(hellos, measures, 2), KVG_ENOMEM);
+    PlaceHello   greedy[3] = {{.memory_bytes = UINT64_MAX}, {.memory_bytes = UINT64_MAX}, {.memory_bytes = 0}};
+    PlaceMeasure same[3] = {{.available = 1000, .memory = 7}, {.available = 1000, .memory = 7}, {.available = 1000, .memory = 7}};
+    ck_assert_int_eq(kvg_place_share(greedy, same, 3), KVG_ENOMEM);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "rank 2"));
 }
 END_TEST
 

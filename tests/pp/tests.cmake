@@ -23,3 +23,4 @@ target_sources(test_sleep_kinds PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c
 foreach(suite test_run test_run_device test_run_faults test_run_refused test_run_joint test_run_rebuild)
   target_sources(${suite} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
 endforeach()
+target_sources(test_device_faults PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)

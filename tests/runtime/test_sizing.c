@@ -225,6 +225,14 @@ START_TEST(test_sizes_that_do_not_fit_are_refused)
     sizing.policy.dsa_index_ring = INT64_MAX;
     ck_assert_int_eq(kvg_plan_fixed_bytes(&sizing, &plan, 0, LAYERS, UINT64_MAX, 0, &bytes), KVG_EOVERFLOW);
     ck_assert_int_eq(kvg_plan_pool_key_bytes(&sizing, &plan, 0, LAYERS, UINT64_MAX, &bytes), KVG_EOVERFLOW);
+    layers[RECURRENT].u.recurrent = (RecurrentPlan){.conv_kernel = 1, .state_width = UINT64_MAX / 8 - 1};
+    layers[FULL] = layers[RECURRENT]; /* each alone fits, and both do not */
+    sizing.policy.dsa_index_ring = 0;
+    ck_assert_int_eq(kvg_plan_fixed_bytes(&sizing, &plan, RECURRENT, RECURRENT + 1, 1, 0, &bytes), KVG_OK);
+    ck_assert_int_eq(kvg_plan_fixed_bytes(&sizing, &plan, 0, LAYERS, 1, 0, &bytes), KVG_EOVERFLOW);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "the bytes of these layers"));
+    bytes = 7;
+    layers[FULL].kind = KVG_STATE_KV;
     layers[FULL].u.kv = (KvCachePlan){.kv_heads = UINT32_MAX, .head_dim_k = UINT32_MAX, .head_dim_v = UINT32_MAX};
     layers[WINDOWED] = layers[MTP] = layers[FULL];
     sizing.format_k = sizing.format_v = KVG_F16;

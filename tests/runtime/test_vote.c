@@ -241,6 +241,27 @@ static void disturb(KvVoteRecord *record)
     }
 }
 
+START_TEST(test_outcomes_are_told_without_records_and_unknown_ones_are_refused)
+{
+    KvVoteOutcome outcome = {.kind = KVG_VOTE_DISAGREE, .field = KVG_VOTE_FIELD_TARGETS, .rank = 2, .rank_b = 5};
+    Votes         votes;
+
+    ck_assert_int_eq(kvg_vote_outcome_status(&outcome, 9, NULL), KVG_ELAYOUT);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "step 9 was rolled back: ranks 2 and 5 disagree in targets"));
+    outcome.kind = 4;
+    ck_assert_int_eq(kvg_vote_outcome_status(&outcome, 9, NULL), KVG_EFORMAT);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "outcome kind 4"));
+    ck_assert_str_eq(kvg_vote_kind_name((KvVoteKind)3), "unaccepted");
+    ck_assert_str_eq(kvg_vote_kind_name((KvVoteKind)4), "?");
+    ck_assert_str_eq(kvg_vote_field_name(KVG_VOTE_FIELD_COUNT), "?");
+    agree(&votes, 2, 1);
+    votes.records[1].status = -2; /* a status is told as it crosses the wire */
+    outcome = (KvVoteOutcome){.kind = KVG_VOTE_DISAGREE, .field = KVG_VOTE_FIELD_STATUS, .rank = 0, .rank_b = 1};
+    ck_assert_int_eq(kvg_vote_outcome_status(&outcome, 9, votes.pointers), KVG_ELAYOUT);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "has status 0000000000000000, rank 1 has 000000000000fffe"));
+}
+END_TEST
+
 START_TEST(test_decision_is_the_naive_readings)
 {
     int kinds[4] = {0};
@@ -272,6 +293,7 @@ int main(void)
     tcase_add_test(tcase, test_step_that_nobody_accepted_is_rolled_back);
     tcase_add_test(tcase, test_stages_may_differ_in_layout_and_in_nothing_else);
     tcase_add_test(tcase, test_what_only_bookkeeping_reads_does_not_decide);
+    tcase_add_test(tcase, test_outcomes_are_told_without_records_and_unknown_ones_are_refused);
     tcase_add_test(tcase, test_decision_is_the_naive_readings);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -137,6 +137,10 @@ START_TEST(test_token_bytes_past_64_bits_are_an_overflow)
     plan = (TpKvGrowPlan){.copy_rows = 2};
     ck_assert_int_eq(kvg_resident_tp_kv_grow_layer_bytes(&cache, &plan, 0, 0, &k, &v), KVG_EOVERFLOW);
     ck_assert_int_eq(kvg_resident_tp_kv_allocation_bytes(&cache, 0, &bytes), KVG_EOVERFLOW);
+    huge[0].k_token_bytes = huge[1].k_token_bytes = UINT64_MAX / 100; /* each alone would fit */
+    ck_assert_int_eq(kvg_resident_tp_kv_allocation_bytes(&cache, 0, &bytes), KVG_EOVERFLOW);
+    huge[1].k_token_bytes = 0;
+    ck_assert_int_eq(kvg_resident_tp_kv_allocation_bytes(&cache, 0, &bytes), KVG_OK);
 }
 END_TEST
 
