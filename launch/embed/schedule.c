@@ -150,11 +150,15 @@ void schedule_clear(Schedule *schedule)
 
 /* ---- admission */
 
+/* Those who want a place in its steps; the shared prompt wants none any more once it is computed. */
 static uint32_t running_in(const Schedule *schedule, uint32_t lane)
 {
     uint32_t running = 0;
 
-    for (uint32_t i = 0; i < schedule->request_count; i++) running += schedule->request[i]->running && schedule->request[i]->lane == lane;
+    for (uint32_t i = 0; i < schedule->request_count; i++) {
+        const Request *request = schedule->request[i];
+        running += request->running && request->lane == lane && !(request->is_prompt && request->rows == request->count);
+    }
     return running;
 }
 

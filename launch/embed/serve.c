@@ -67,6 +67,14 @@ static void tell_error(Serve *serve, const char *id, const char *why)
     serve->deaf |= wire_error(id, why) != 0;
 }
 
+/* To everybody who still waits. */
+static void tell_open(Serve *serve, const char *why)
+{
+    for (uint32_t i = 0; i < serve->schedule.request_count; i++) {
+        if (!serve->schedule.request[i]->is_prompt) tell_error(serve, serve->schedule.request[i]->id, why);
+    }
+}
+
 /* ---- clients */
 
 static void take_line(Serve *serve, const WireLine *line)
@@ -189,11 +197,7 @@ static void stop(Serve *serve)
 {
     Report most;
 
-    while (serve->schedule.request_count > 1 && serve->crew.fault[0] == '\0') { /* a stop that was asked for: what is open is told so */
-        const Request *last = serve->schedule.request[serve->schedule.request_count - 1];
-        tell_error(serve, last->id, "the frontend was asked to stop");
-        schedule_abort(&serve->schedule, last->id);
-    }
+    tell_open(serve, "the frontend was asked to stop");
     schedule_clear(&serve->schedule);
     if (crew_stop(&serve->crew, &most) != KVG_OK) return;
     if (most.booked_bytes != 0) crew_blame(&serve->crew, -1, "bytes are booked though nothing is open");
@@ -204,9 +208,7 @@ static void stop(Serve *serve)
 static void tell_fault(Serve *serve)
 {
     serve->deaf |= wire_fault(serve->crew.fault_rank, serve->crew.fault) != 0;
-    for (uint32_t i = 0; i < serve->schedule.request_count; i++) {
-        if (!serve->schedule.request[i]->is_prompt) tell_error(serve, serve->schedule.request[i]->id, "a worker was lost; ask again");
-    }
+    tell_open(serve, "a worker was lost; ask again");
 }
 
 static void begin(Serve *serve, const KvgLedger *ledger)
