@@ -34,7 +34,7 @@ static _Noreturn void be_worker(const WorkerOptions *options, uint32_t rank, int
     if (getppid() != frontend) _exit(1);
     signal(SIGINT, SIG_IGN); /* a terminal sends it to everybody; the frontend ends its workers itself */
     for (uint32_t other = 0; other < rank; other++) close(crew->heard[other].fd); /* or nobody would see that socket close */
-    _exit(worker_run(options, rank, socket, crew->between));
+    _exit(worker_run(options, rank, socket, &crew->transport));
 }
 
 static KvgStatus bear(const WorkerOptions *options, uint32_t rank, Crew *crew)
@@ -131,6 +131,7 @@ static void note_ready(Crew *crew, const Report *report, void *user)
 
 KvgStatus crew_start(const WorkerOptions *options, Crew *crew, KvgLedger *ledger)
 {
+    const int        ranks = (int)(options->tp * options->pp);
     const KvgPolicy *policy;
     KvgStatus        status = kvg_policy_process(&policy);
 
@@ -142,8 +143,8 @@ KvgStatus crew_start(const WorkerOptions *options, Crew *crew, KvgLedger *ledger
     crew->timeout_ms = policy->timeout_ms;
     crew->peer_ms = policy->peer_ms;
     crew->between = between_create(options->tp, options->pp);
-    status = crew->between != NULL ? KVG_OK : KVG_ENOMEM;
-    for (uint32_t rank = 0; rank < options->tp * options->pp && status == KVG_OK; rank++) status = bear(options, rank, crew);
+    status = crew->between != NULL ? transport_prepare(options->transport, ranks, crew->between, &crew->transport) : KVG_ENOMEM;
+    for (uint32_t rank = 0; rank < (uint32_t)ranks && status == KVG_OK; rank++) status = bear(options, rank, crew);
     if (status != KVG_OK) {
         crew_blame(crew, -1, "the workers cannot be forked: no memory, or too many processes or files");
         return status;

@@ -12,6 +12,7 @@ typedef struct Crew {
     uint32_t      ranks;
     uint32_t      timeout_ms, peer_ms; /* the policy's */
     Between      *between;
+    Transport     transport;
     pid_t         pid[BETWEEN_RANKS_MAX];
     struct pollfd heard[BETWEEN_RANKS_MAX]; /* their sockets, for poll */
     int           fault_rank;               /* -1: none that can be named */

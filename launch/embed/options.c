@@ -18,7 +18,7 @@ static const char usage[] =
     "  --system TEXT      a prompt that requests with \"system\": true share\n"
     "  --no-fork          every such request computes it anew instead of forking it\n"
     "  --format-k, --format-v WORD  how rows are stored (bf16)\n"
-    "  --transport WORD   callback: a bootstrap of the frontend's own, records by sockets\n"
+    "  --transport WORD   how workers meet and vote: " TRANSPORT_WORDS " (shm)\n"
     "  --seed N           of the model's weights (1)\n"
     "  --refuse R@N       a fault for tests: rank R votes no at step N\n"
     "  --summary          a last line with counts, steps a second, and bytes still booked\n";
@@ -85,7 +85,7 @@ static int take_pair(const char *option, const char *value, Options *options)
     }
     if (strcmp(option, "--transport") == 0) {
         worker->transport = value;
-        return value != NULL && strcmp(value, "callback") == 0 ? 0 : wrong(option, value, "callback");
+        return value != NULL && transport_is_known(value) ? 0 : wrong(option, value, TRANSPORT_WORDS);
     }
     return wrong(option, NULL, "an option that --help lists");
 }
@@ -102,7 +102,7 @@ static int check(Options *options)
 int options_read(int argc, char **argv, Options *options)
 {
     *options = (Options){ .worker = { .tp = 1, .pp = 1, .places = 8, .memory_bytes = 4 << 20, .seed = 1, .format_k = KVG_BF16, .format_v = KVG_BF16,
-                                      .transport = "callback", .refuse_rank = -1 },
+                                      .transport = "shm", .refuse_rank = -1 },
                           .chunk = 64, .forks = 1 };
     for (int i = 1; i < argc; i++) {
         int status = 0;

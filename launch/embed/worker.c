@@ -21,6 +21,7 @@ typedef struct Worker {
     const WorkerOptions *options;
     uint32_t             rank;
     int                  socket;
+    const Transport     *transport;
     Between             *between;
     Model               *model;
     KvgGrid             *grid;
@@ -59,21 +60,21 @@ static KvgStatus turn(void *user)
 
 static KvgStatus make_grid(Worker *worker)
 {
-    KvgBootstrap     bootstrap = KVG_BOOTSTRAP_INIT;
+    KvgBootstrap     bootstrap;
     KvgGridOptions   options = KVG_GRID_OPTIONS_INIT;
     const KvgPolicy *policy;
+    KvgStatus        status;
 
     TRY(kvg_policy_process(&policy));
     between_join(worker->between, worker->rank, policy->timeout_ms);
-    bootstrap.user = worker->between;
-    bootstrap.rank = (int)worker->rank;
-    bootstrap.ranks = (int)(worker->options->tp * worker->options->pp);
-    bootstrap.allgather = between_world;
+    TRY(transport_join(worker->transport, (int)worker->rank, policy->timeout_ms, &bootstrap));
     options.tp = worker->options->tp;
     options.pp = worker->options->pp;
     options.on_lost = lost;
     options.user = worker;
-    return kvg_grid_create(&bootstrap, &options, &worker->grid);
+    status = kvg_grid_create(&bootstrap, &options, &worker->grid);
+    transport_leave(worker->transport, &bootstrap);
+    return status;
 }
 
 static KvgStatus place(Worker *worker)
@@ -290,14 +291,15 @@ static KvgStatus next_order(Worker *worker, int *gone)
     return KVG_OK;
 }
 
-int worker_run(const WorkerOptions *options, uint32_t rank, int socket, Between *between)
+int worker_run(const WorkerOptions *options, uint32_t rank, int socket, const Transport *transport)
 {
     Worker   *worker = calloc(1, sizeof *worker);
     KvgStatus status;
     int       gone = 0;
 
     if (worker == NULL) return 1;
-    *worker = (Worker){ .options = options, .rank = rank, .socket = socket, .between = between, .report.lost = -1 };
+    *worker = (Worker){ .options = options, .rank = rank, .socket = socket, .transport = transport, .between = transport->between,
+                        .report.lost = -1 };
     status = come_up(worker);
     if (status == KVG_OK) {
         kvg_placement_ledger(worker->placement, &worker->report.ledger);

@@ -4,13 +4,14 @@
 
 #include "between.h"
 #include "orders.h"
+#include "transport.h"
 
 typedef struct WorkerOptions { /* the same in the frontend and in all workers */
     uint32_t    tp, pp, lanes, places; /* places: sequences in a step of one lane */
     uint64_t    memory_bytes;          /* of each rank, for sequence state */
     uint64_t    seed;                  /* of the model */
     KvFormat    format_k, format_v;
-    const char *transport;             /* "callback", "shm" or "tcp" */
+    const char *transport;             /* a word of transport.h */
     int         refuse_rank;           /* a fault for tests: this rank votes no at step refuse_step; -1: none */
     uint64_t    refuse_step;
 } WorkerOptions;
@@ -21,6 +22,6 @@ static inline uint32_t worker_seats(const WorkerOptions *options) /* every lane'
 }
 
 /* Runs rank `rank`, ordered through `socket`. Returns the process's exit status. */
-int worker_run(const WorkerOptions *options, uint32_t rank, int socket, Between *between);
+int worker_run(const WorkerOptions *options, uint32_t rank, int socket, const Transport *transport);
 
 #endif

@@ -50,6 +50,14 @@ echo 'int main(void) { KvgGridOptions options = KVG_GRID_OPTIONS_INIT; options.o
 "$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/after_loss.c" -o "$work/after_loss.o"
 "$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/after_loss.c" -o "$work/after_loss.o"
 
+# The embedding answers its requests as shown, and the requests shown are those.
+extract json '^\\{"id": "a", "prompt"' 1 | diff - tests/data/embed/requests.jsonl || { echo "README.md: the requests are not tests/data/embed/requests.jsonl"; exit 1; }
+extract console '^\\$ build/kvgrid_embed ' 1 > "$work/block"
+embed=$(sed -n '1s/^\$ build\/kvgrid_embed //p' "$work/block")
+[ -n "$embed" ] || { echo "README.md shows no embedding"; exit 1; }
+(eval "\"$build\"/kvgrid_embed $embed") > "$work/output"
+sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: the embedding answers otherwise"; exit 1; }
+
 plans=0
 while :; do
     extract console '^\$ build/kvgrid plan ' $((plans + 1)) > "$work/block"

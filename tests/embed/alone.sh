@@ -17,7 +17,7 @@ private=$(grep -n '#include "' launch/embed/*.c launch/embed/*.h | grep '/.*"' |
 mkdir "$work/copy" "$work/include"
 cp launch/embed/*.c launch/embed/*.h "$work/copy"
 cp -r "$build/include/kvgrid" "$work/include"
-# shellcheck disable=SC2086 # flags are words
+# shellcheck disable=SC2046,SC2086 # flags are words
 "$CC" -Wall -Wextra -Werror $FLAGS -O1 -I"$work/include" "$work"/copy/*.c -L"$build" -lkvgrid $(pkg-config --cflags --libs jansson) -lm \
     -Wl,-rpath,"$(cd "$build" && pwd)" -o "$work/serve"
 echo '{"id": "a", "prompt": "hello", "max_tokens": 3}' > "$work/requests"
