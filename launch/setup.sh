@@ -44,6 +44,8 @@ setup_has() { # setup_has PACKAGE: is what this Debian package brings here?
     libopenmpi-dev) command -v mpicc ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
     check) pkg-config --exists check ;;
+    slurmctld | slurmd | munge) [ -x "$(PATH=$PATH:/usr/sbin command -v "${1/munge/munged}")" ] ;;
+    slurm-client) command -v srun && command -v sbatch ;;
     clang) echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -x c -fsanitize=fuzzer,address - -o /dev/null ;;
     *) false ;;
     esac >/dev/null 2>&1

@@ -19,6 +19,7 @@
 #include "launch/command/doctor_host.h"
 #include "launch/command/doctor_nccl.h"
 #include "launch/command/options.h"
+#include "launch/command/slurm.h"
 
 extern char **environ;
 
@@ -65,23 +66,25 @@ static void check_launcher(Finding *finding)
     }
 }
 
-/* srun without a PMI plugin starts every task as rank 0 of 1. */
+/* By the rule that replay refuses by. In a job's shell nothing has been started yet, and in a task MPI is not asked: PMIx will count right. */
 static void check_slurm(Finding *finding)
 {
-    const char *tasks = getenv("SLURM_NTASKS");
-    const char *world = getenv("OMPI_COMM_WORLD_SIZE");
-    int         has_pmi = getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL;
-    int         in_step = getenv("SLURM_STEP_ID") != NULL;
+    const SlurmView view = kvg_slurm_view();
+    const char     *world = getenv("OMPI_COMM_WORLD_SIZE");
 
-    if (tasks == NULL) {
+    if (view.tasks == NULL || *view.tasks == '\0') {
         kvg_finding(finding, VERDICT_OK, "not in a SLURM job");
-    } else if (world != NULL && strcmp(world, tasks) != 0) {
-        kvg_finding(finding, VERDICT_FAIL, "SLURM_NTASKS is %s and MPI has %s ranks: start as many ranks as tasks (mpirun -n %s)", tasks,
-                    world, tasks);
-    } else if (in_step && world == NULL && !has_pmi && strcmp(tasks, "1") != 0) {
-        kvg_finding(finding, VERDICT_FAIL, "SLURM_NTASKS is %s and MPI would have size 1 in each: use srun --mpi=pmix", tasks);
+    } else if (kvg_slurm_is_launched()) {
+        const int differs = world != NULL && !view.in_step && strcmp(world, view.tasks) != 0; /* in a step the count is mpirun's daemons' */
+
+        kvg_finding(finding, differs ? VERDICT_WARN : VERDICT_OK, "SLURM_NTASKS is %s%s%s%s", view.tasks, differs ? " and mpirun started " : "",
+                    differs ? world : "", differs ? " ranks: as many as tasks use the whole job" : "");
+    } else if (!view.in_step) {
+        kvg_finding(finding, VERDICT_OK, "SLURM_NTASKS is %s, in the job's shell: srun --mpi=pmix or mpirun starts the ranks", view.tasks);
+    } else if (kvg_slurm_check(&view, 1) != KVG_OK) {
+        kvg_finding(finding, VERDICT_FAIL, "%s", kvg_last_error());
     } else {
-        kvg_finding(finding, VERDICT_OK, "SLURM_NTASKS is %s", tasks);
+        kvg_finding(finding, VERDICT_OK, "SLURM_NTASKS is %s", view.tasks);
     }
 }
 

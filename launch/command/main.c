@@ -84,10 +84,10 @@ static const char *nearest_part(const char *word)
     return kvg_nearest_word(word, names, PART_COUNT);
 }
 
-/* Whether a launcher started this process as another rank than 0. */
+/* Whether a launcher started this process as another rank than 0; SLURM's number counts where there is no rank. */
 static int is_later_rank(void)
 {
-    static const char *const variables[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK" };
+    static const char *const variables[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID" };
 
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const char *rank = getenv(variables[i]);

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "launch/command/slurm.h"
 #include "runtime/base/memory.h"
 
 #ifdef KVG_HAVE_MPI
@@ -23,41 +24,11 @@ typedef struct ReplayReport {
 } ReplayReport;
 _Static_assert(sizeof(ReplayReport) == 576, "reports cross the wire: no padding");
 
-static int env_set(const char *name)
-{
-    const char *value = getenv(name);
-    return value != NULL && *value != '\0';
-}
-
-/* A launcher that MPI_Init will find. srun without the PMIx plugin is none: MPI would start a world of one. */
-static int under_launcher(void)
-{
-    return env_set("OMPI_COMM_WORLD_SIZE") || env_set("PMIX_RANK") || env_set("MPI_LOCALRANKID");
-}
-
 KvgStatus kvg_replay_check_forking(void)
 {
-    return under_launcher() ? kvg_fail(KVG_EINVAL, "--ranks forks the ranks itself, and mpirun or srun has started this process as one of several: leave one of the two out")
-                            : KVG_OK;
-}
-
-KvgStatus kvg_replay_check_slurm(const char *tasks, int inside_mpirun, int ranks)
-{
-    if (tasks == NULL || *tasks == '\0' || inside_mpirun) {
-        return KVG_OK;
-    }
-    char *end = NULL;
-    long  count = strtol(tasks, &end, 10);
-    if (*end != '\0' || count < 1) {
-        return kvg_fail(KVG_EINVAL, "SLURM_NTASKS is \"%s\", no number of tasks: unset it, or start this with srun --mpi=pmix", tasks);
-    }
-    if (count != ranks) {
-        return kvg_fail(KVG_EINVAL,
-                        "SLURM_NTASKS is %ld but MPI counts %d rank%s: start this with srun --mpi=pmix (or mpirun -n %ld), "
-                        "or unset SLURM_NTASKS for a run outside the job's step",
-                        count, ranks, ranks == 1 ? "" : "s", count);
-    }
-    return KVG_OK;
+    const SlurmView view = kvg_slurm_view();
+    return kvg_slurm_is_launched() ? kvg_fail(KVG_EINVAL, "--ranks forks the ranks itself, and mpirun or srun has started this process as one of several: leave one of the two out")
+                                   : kvg_slurm_check_forking(&view);
 }
 
 static KvgStatus allgather_alone(void *user, const void *mine, void *all, size_t bytes, uint32_t timeout_ms)
@@ -120,15 +91,14 @@ KvgStatus kvg_replay_launch_start(ReplayLaunch *launch)
     if (kvg_policy_process(&policy) == KVG_OK) { /* else the input's loading says why */
         launch->timeout_ms = policy->timeout_ms;
     }
-    if (under_launcher()) {
+    if (kvg_slurm_is_launched()) {
         KVG_TRY(start_mpi(launch));
     }
     void *lost = NULL;
     KVG_TRY(kvg_calloc((size_t)launch->bootstrap.ranks, 1, "the lost ranks", &lost));
     launch->lost = lost;
-    /* mpirun starts its daemons by srun, so inside a job the count that a rank sees may be theirs. */
-    int inside_mpirun = env_set("OMPI_COMM_WORLD_SIZE") && env_set("SLURM_JOB_ID");
-    return kvg_replay_check_slurm(getenv("SLURM_NTASKS"), inside_mpirun, launch->bootstrap.ranks);
+    const SlurmView view = kvg_slurm_view();
+    return kvg_slurm_check(&view, launch->bootstrap.ranks);
 }
 
 KvgStatus kvg_replay_launch_comm(const ReplayLaunch *launch, KvComm *comm)

@@ -54,9 +54,4 @@ typedef struct ReplayItem {
 } ReplayItem;
 KvgStatus kvg_replay_compare(const ReplayLaunch *launch, const ReplayItem *items, size_t count);
 
-/* S7/B96: srun without a PMIx plugin starts `tasks` copies that are each rank 0 of 1. EINVAL naming both numbers and the cure.
- *   tasks         SLURM_NTASKS, NULL or "" when unset
- *   inside_mpirun 1: mpirun counted the ranks, inside a job whose step counts are its daemons' own */
-KvgStatus kvg_replay_check_slurm(const char *tasks, int inside_mpirun, int ranks);
-
 #endif

@@ -595,8 +595,18 @@ START_TEST(test_command_doctor_has_a_line_a_check)
     ck_assert_int_eq(setenv("SLURM_NTASKS", "4", 1), 0); /* B96 */
     ck_assert_int_eq(setenv("SLURM_STEP_ID", "0", 1), 0);
     ck_assert_int_eq(run("doctor"), 1);
+    ck_assert_ptr_nonnull(strstr(out, "FAIL  SLURM       SLURM_NTASKS is 4 but MPI counts 1 rank"));
     ck_assert_ptr_nonnull(strstr(out, "--mpi=pmix"));
     ck_assert_int_eq(unsetenv("SLURM_STEP_ID"), 0);
+    ck_assert_int_eq(run("doctor"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "ok    SLURM       SLURM_NTASKS is 4, in the job's shell"));
+    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_SIZE", "3", 1), 0);
+    ck_assert_int_eq(run("doctor"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "warn  SLURM       SLURM_NTASKS is 4 and mpirun started 3 ranks"));
+    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_SIZE", "4", 1), 0);
+    ck_assert_int_eq(run("doctor"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "ok    SLURM       SLURM_NTASKS is 4\n"));
+    ck_assert_int_eq(unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
     ck_assert_int_eq(unsetenv("SLURM_NTASKS"), 0);
     check_refused("doctor --verbose", 2, "there is no option --verbose");
 }

@@ -1,4 +1,4 @@
-/* Tests of replay's launch checks (B96) and of agreement on a grid of one. */
+/* Tests of replay's launch and of agreement on a grid of one. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,28 +8,6 @@
 
 #include "launch/command/replay_mpi.h"
 #include "runtime/base/error.h"
-
-START_TEST(test_four_tasks_and_one_rank_are_refused_naming_both_and_the_cure)
-{
-    ck_assert_int_eq(kvg_replay_check_slurm("4", 0, 1), KVG_EINVAL);
-    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "4"));
-    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "1 rank"));
-    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "--mpi=pmix"));
-}
-END_TEST
-
-START_TEST(test_equal_counts_and_unset_ones_pass)
-{
-    ck_assert_int_eq(kvg_replay_check_slurm(NULL, 0, 1), KVG_OK);
-    ck_assert_int_eq(kvg_replay_check_slurm("", 0, 4), KVG_OK);
-    ck_assert_int_eq(kvg_replay_check_slurm("1", 0, 1), KVG_OK);
-    ck_assert_int_eq(kvg_replay_check_slurm("4", 0, 4), KVG_OK);
-    ck_assert_int_eq(kvg_replay_check_slurm("3", 0, 4), KVG_EINVAL);
-    ck_assert_int_eq(kvg_replay_check_slurm("5", 0, 4), KVG_EINVAL);
-    ck_assert_int_eq(kvg_replay_check_slurm("4", 1, 1), KVG_OK); /* mpirun inside a job counts for itself */
-    ck_assert_int_eq(kvg_replay_check_slurm("four", 0, 1), KVG_EINVAL);
-}
-END_TEST
 
 START_TEST(test_a_process_without_a_launcher_is_a_grid_of_one_that_agrees_with_itself)
 {
@@ -204,8 +182,6 @@ int main(void)
 {
     Suite *suite = suite_create("replay_mpi");
     TCase *cases = tcase_create("launch");
-    tcase_add_test(cases, test_four_tasks_and_one_rank_are_refused_naming_both_and_the_cure);
-    tcase_add_test(cases, test_equal_counts_and_unset_ones_pass);
     tcase_add_test(cases, test_a_process_without_a_launcher_is_a_grid_of_one_that_agrees_with_itself);
     tcase_add_test(cases, test_an_option_that_differs_on_one_rank_is_named_with_both_ranks);
     tcase_add_test(cases, test_one_rank_that_fails_is_everybodys_failure);

@@ -16,8 +16,8 @@ kvg_add_replay_test(test_replay_options replay_options.c replay_fault.c replay_s
 kvg_add_replay_test(test_replay_recurrent replay_recurrent.c replay_planes.c replay_generator.c)
 kvg_add_replay_test(test_replay_digest replay_digest.c)
 kvg_add_replay_test(test_replay_memory replay_memory.c)
-kvg_add_replay_test(test_replay_mpi replay_mpi.c)
-kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_trail.c replay_digest.c replay_mpi.c replay_planes.c
+kvg_add_replay_test(test_replay_mpi replay_mpi.c slurm.c)
+kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_trail.c replay_digest.c replay_mpi.c slurm.c replay_planes.c
   replay_recurrent.c replay_write.c replay_device.c replay_gpu.c replay_sight.c replay_generator.c replay_schedule.c replay_verify.c replay_fault.c plan_words.c)
 
 # Each list of runs must end in one digest; RUN_SERIAL since the ranks of a run take turns on few cores.
