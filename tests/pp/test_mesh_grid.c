@@ -1,4 +1,6 @@
 /* A grid of processes, over each bootstrap and transport: the same digests as in one process; a rank that dies or stops leaves the others whole. */
+#include <netinet/in.h>
+
 #include "tests/support/fork_bootstrap.h"
 #include "tests/support/grid_life.h"
 
@@ -6,12 +8,15 @@
 #define STEPS  30
 #define BEFORE 12 /* steps before the victim dies */
 
-typedef enum By { BY_MESH, BY_SHM, BY_COUNT } By; /* the socket mesh over the test's own bootstrap; shared memory over its own */
+/* The socket mesh over the test's own bootstrap; shared memory over its own; the mesh over a TCP rendezvous; shared memory over that. */
+typedef enum By { BY_MESH, BY_SHM, BY_RENDEZVOUS, BY_RENDEZVOUS_AND_SHM, BY_COUNT } By;
 
 typedef struct Plan {
     By       by;
     uint32_t tp, pp;
     int      memory;   /* BY_SHM */
+    int      listen_fd; /* rank 0's of a rendezvous */
+    char     address[16];
     int      victim;   /* -1: nobody */
     int      sign;     /* SIGKILL or SIGSTOP */
     int      odd_knob; /* this rank alone has another policy; -1: none */
@@ -30,18 +35,43 @@ typedef struct Rank {
 
 static KvgStatus make_bootstrap(const ForkRank *self, const Plan *plan, KvgBootstrap *bootstrap)
 {
-    KvShmOptions options = KVG_SHM_OPTIONS_INIT;
-    options.fd = plan->memory;
-    options.rank = self->bootstrap.rank;
-    options.ranks = self->bootstrap.ranks;
-    options.timeout_ms = plan->timeout_ms;
-    return kvg_shm_bootstrap_create(&options, bootstrap);
+    KvShmOptions        shm = KVG_SHM_OPTIONS_INIT;
+    KvRendezvousOptions tcp = KVG_RENDEZVOUS_OPTIONS_INIT;
+    shm.fd = plan->memory;
+    shm.rank = tcp.rank = self->bootstrap.rank;
+    shm.ranks = tcp.ranks = self->bootstrap.ranks;
+    shm.timeout_ms = tcp.timeout_ms = plan->timeout_ms;
+    tcp.address = plan->address;
+    tcp.secret = "a secret of sixteen bytes or more";
+    tcp.listen_fd = tcp.rank == 0 ? plan->listen_fd : -1;
+    if (tcp.rank != 0) close(plan->listen_fd);
+    return plan->by == BY_SHM ? kvg_shm_bootstrap_create(&shm, bootstrap) : kvg_rendezvous_create(&tcp, bootstrap);
 }
 
 static void destroy_bootstrap(const Plan *plan, KvgBootstrap *bootstrap)
 {
-    (void)plan;
-    kvg_shm_bootstrap_destroy(bootstrap);
+    if (plan->by == BY_SHM) kvg_shm_bootstrap_destroy(bootstrap);
+    else kvg_rendezvous_destroy(bootstrap);
+}
+
+/* A grid takes over a comm only when it succeeds. */
+static KvgStatus create_over(const Plan *plan, const KvgBootstrap *bootstrap, KvgGridOptions *options, KvgGrid **grid)
+{
+    KvShmCommOptions shm = KVG_SHM_COMM_OPTIONS_INIT;
+    KvComm           comm;
+    KvLiveness       liveness;
+    if (plan->by != BY_RENDEZVOUS_AND_SHM) return kvg_grid_create(bootstrap, options, grid);
+    shm.timeout_ms = plan->timeout_ms;
+    KvgStatus status = kvg_comm_shm_create(bootstrap, &shm, &comm, &liveness);
+    if (status != KVG_OK) return status;
+    options->comm = &comm;
+    options->liveness = &liveness;
+    status = kvg_grid_create(bootstrap, options, grid);
+    if (status != KVG_OK) {
+        comm.ops->close(comm.self);
+        liveness.ops->close(liveness.self);
+    }
+    return status;
 }
 
 static KvgStatus make_grid(ForkRank *self, const Plan *plan, KvgGrid **grid)
@@ -58,7 +88,7 @@ static KvgStatus make_grid(ForkRank *self, const Plan *plan, KvgGrid **grid)
     if (plan->by == BY_MESH) return kvg_grid_create(&self->bootstrap, &options, grid);
     KvgBootstrap bootstrap = KVG_BOOTSTRAP_INIT;
     KvgStatus    status = make_bootstrap(self, plan, &bootstrap);
-    if (status == KVG_OK) status = kvg_grid_create(&bootstrap, &options, grid);
+    if (status == KVG_OK) status = create_over(plan, &bootstrap, &options, grid);
     destroy_bootstrap(plan, &bootstrap); /* the grid lives on without it */
     return status;
 }
@@ -243,17 +273,29 @@ static int body_absent(ForkRank *self)
 
 /* ---- the parent */
 
-#define PLAN { BY_MESH, 2, 2, -1, -1, 0, -1, -1, 5000, 1000, {"", ""} }
+#define PLAN { BY_MESH, 2, 2, -1, -1, "", -1, 0, -1, -1, 5000, 1000, {"", ""} }
 
 static int by_now; /* what this run is over */
+
+static void listen_for(Plan *plan)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t          bytes = sizeof any;
+    plan->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    ck_assert(bind(plan->listen_fd, (struct sockaddr *)&any, bytes) == 0 && listen(plan->listen_fd, 64) == 0);
+    ck_assert_int_eq(getsockname(plan->listen_fd, (struct sockaddr *)&any, &bytes), 0);
+    snprintf(plan->address, sizeof plan->address, ":%d", ntohs(any.sin_port));
+}
 
 static void run_for(uint32_t deadline_ms, ForkBody body, Plan *plan, int codes[RANKS])
 {
     int ranks = (int)(plan->tp * plan->pp);
     plan->by = (By)by_now;
     if (plan->by == BY_SHM) ck_assert_int_eq(kvg_shm_memory(ranks, &plan->memory), KVG_OK);
+    if (plan->by >= BY_RENDEZVOUS) listen_for(plan);
     fork_ranks(ranks, deadline_ms, body, plan, codes);
     if (plan->by == BY_SHM) close(plan->memory);
+    if (plan->by >= BY_RENDEZVOUS) close(plan->listen_fd);
 }
 
 static void run(ForkBody body, Plan *plan, int codes[RANKS])
@@ -299,7 +341,7 @@ START_TEST(test_a_stopped_rank_leaves_doubt_at_the_deadline)
     plan.victim = 1;
     plan.sign = SIGSTOP;
     plan.timeout_ms = 1000;
-    run_for(6000, body_loss, &plan, codes);
+    run_for(4000, body_loss, &plan, codes);
     for (int r = 0; r < RANKS; r++) ck_assert_msg(codes[r] == (r == 1 ? FORK_OVERDUE : 0), "rank %d left with %d", r, codes[r]);
 }
 END_TEST
