@@ -297,10 +297,10 @@ static KvgStatus process_ready(void)
 {
     if (!process.ready) {
         KVG_TRY(kvg_policy_from_env(&process.policy));
+        process.policy.kv_fp8_force = process.fp8_force; /* later the setters see to it: others read through kvg_policy_process, without the lock */
+        process.policy.swa_ring_default = process.ring_default;
         process.ready = 1;
     }
-    process.policy.kv_fp8_force = process.fp8_force;
-    process.policy.swa_ring_default = process.ring_default;
     return KVG_OK;
 }
 

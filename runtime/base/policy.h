@@ -32,7 +32,8 @@ KVG_API void kvg_policy_default(KvgPolicy *policy);
 /** The defaults, overridden by the environment (KVGRID_*, then the MEMRA_* alias; empty = unset).
  *  EINVAL: an unknown format word, or a number that cannot be read, with the legal ones listed. */
 KVG_API KvgStatus kvg_policy_from_env(KvgPolicy *policy);
-/** The process's policy: read from the environment at first use; EINVAL as above, each time until it is mended. */
+/** The process's policy: read from the environment at first use; EINVAL as above, each time until it is mended. Any thread;
+ *  *policy stays where it is and what it is, but for the two setters below. */
 KVG_API KvgStatus kvg_policy_process(const KvgPolicy **policy);
 
 /* Derived answers, pure. */
@@ -40,7 +41,7 @@ KVG_API int kvg_policy_swa_ring_on(const KvgPolicy *policy);
 KVG_API int kvg_policy_kv_fp8_on(const KvgPolicy *policy);
 
 /* S1's functions over the process's policy. A policy that cannot be read counts as the default here;
- * kvg_policy_process reports it. */
+ * kvg_policy_process reports it. Any thread; the two setters before other threads use the policy. */
 KVG_API void kvg_kv_cache_formats(KvFormat *format_k, KvFormat *format_v);
 KVG_API void kvg_kv_blk_bytes(uint32_t *k_bytes, uint32_t *v_bytes);
 KVG_API int  kvg_gkv_on(void);
