@@ -58,6 +58,11 @@ embed=$(sed -n '1s/^\$ build\/kvgrid_embed //p' "$work/block")
 (eval "\"$build\"/kvgrid_embed $embed") > "$work/output"
 sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: the embedding answers otherwise"; exit 1; }
 
+# Scripts that it names are there and can be run.
+for script in $(grep -oE '(tests|launch)/[a-z_/]+\.sh' README.md | sort -u); do
+    [ -x "$script" ] || { echo "README.md names $script, which cannot be run"; exit 1; }
+done
+
 plans=0
 while :; do
     extract console '^\$ build/kvgrid plan ' $((plans + 1)) > "$work/block"
