@@ -59,6 +59,7 @@ embed=$(sed -n '1s/^\$ build\/kvgrid_embed //p' "$work/block")
 sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: the embedding answers otherwise"; exit 1; }
 
 # Scripts that it names are there and can be run.
+# shellcheck disable=SC2013 # names have no spaces
 for script in $(grep -oE '(tests|launch)/[a-z_/]+\.sh' README.md | sort -u); do
     [ -x "$script" ] || { echo "README.md names $script, which cannot be run"; exit 1; }
 done
