@@ -18,6 +18,7 @@
 #include "launch/command/command.h"
 #include "launch/command/doctor_host.h"
 #include "launch/command/doctor_nccl.h"
+#include "launch/command/doctor_ranks.h"
 #include "launch/command/options.h"
 #include "launch/command/slurm.h"
 
@@ -235,24 +236,37 @@ static const struct Check {
 
 int kvg_command_doctor(int argc, char **argv)
 {
-    static const char *const verdicts[] = { [VERDICT_OK] = "ok", [VERDICT_WARN] = "warn", [VERDICT_FAIL] = "FAIL" };
-    int    help = 0, failed = 0;
-    Option options[] = { { .name = "--help", .kind = OPTION_FLAG, .target = &help, .help = "this text" } };
+    int       help = 0, failed = 0;
+    DoctorAsk ask = DOCTOR_ASK_INIT;
+    Option    options[] = {
+        { .name = "--ranks", .kind = OPTION_COUNT, .target = &ask.ranks, .value = "N", .help = "what N ranks of this machine would be given", .least = 1, .most = 1024 },
+        { .name = "--topology", .kind = OPTION_TEXT, .target = &ask.topology, .value = "FILE", .help = "of that machine instead, by lstopo's XML or hwloc's words: "
+          "\"synthetic:NUMANode:2 Core:4 PU:1\"" },
+        { .name = "--ranks-per-device", .kind = OPTION_COUNT, .target = &ask.per_device, .value = "N", .help = "ranks that may share a GPU (1)", .least = 1, .most = 64 },
+        { .name = "--bind", .kind = OPTION_TEXT, .target = &ask.bind, .value = "auto|none", .help = "as replay's (auto)" },
+        { .name = "--memory", .kind = OPTION_BYTES, .target = &ask.memory, .value = "SIZE", .help = "what each rank is to take: does every machine leave that?", .least = 1 },
+        { .name = "--help", .kind = OPTION_FLAG, .target = &help, .help = "this text" },
+    };
 
-    KvgStatus status = kvg_options_parse(options, 1, argc, argv);
+    KvgStatus status = kvg_options_parse(options, sizeof options / sizeof *options, argc, argv);
+    if (status == KVG_OK) {
+        status = kvg_doctor_ask_check(&ask);
+    }
     if (status != KVG_OK) {
         return kvg_command_refuse("doctor", status);
     }
     if (help) {
-        printf("usage: kvgrid doctor\n\nA line a check: ok, warn, or FAIL with the cure. Exit status 1 if a check failed.\n");
+        printf("usage: kvgrid doctor [options], or under mpirun or srun: then with a table of the ranks\n\n"
+               "A line a check: ok, warn, or FAIL with the cure. Exit status 1 if a check failed.\n\n");
+        kvg_options_print(stdout, options, sizeof options / sizeof *options);
         return KVG_EXIT_DONE;
     }
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+    for (size_t i = 0; ask.topology == NULL && i < sizeof checks / sizeof checks[0]; i++) {
         Finding finding;
 
         checks[i].check(&finding);
-        printf("%-5s %-11s %s\n", verdicts[finding.verdict], checks[i].name, finding.text);
-        failed |= finding.verdict == VERDICT_FAIL;
+        failed |= kvg_finding_print(&finding, checks[i].name);
     }
+    failed |= kvg_doctor_ranks(&ask);
     return failed ? KVG_EXIT_FAILED : KVG_EXIT_DONE;
 }

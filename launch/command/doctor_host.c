@@ -9,9 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#if KVG_HAVE_HWLOC
-#include <hwloc.h>
-#endif
+#include "launch/rank/topology.h"
 
 #define GIB          ((double)(1ull << 30))
 #define PROBE_BYTES  (1ull << 40) /* addresses only: pools reserve for what a later resize may reach */
@@ -26,6 +24,14 @@ void kvg_finding(Finding *finding, Verdict verdict, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(finding->text, sizeof finding->text, format, arguments);
     va_end(arguments);
+}
+
+int kvg_finding_print(const Finding *finding, const char *name)
+{
+    static const char *const verdicts[] = { [VERDICT_OK] = "ok", [VERDICT_WARN] = "warn", [VERDICT_FAIL] = "FAIL" };
+
+    printf("%-5s %-11s %s\n", verdicts[finding->verdict], name, finding->text);
+    return finding->verdict == VERDICT_FAIL;
 }
 
 /* The number that stands in a file of /proc, after `key` if there is one; 0 if it cannot be read. */
@@ -130,24 +136,16 @@ void kvg_doctor_cores(Finding *finding)
 
 void kvg_doctor_topology(Finding *finding)
 {
-#if KVG_HAVE_HWLOC
-    hwloc_topology_t topology;
+    RankTopology *topology = NULL;
 
-    if (hwloc_topology_init(&topology) != 0) {
-        kvg_finding(finding, VERDICT_WARN, "hwloc cannot start (%s): ranks are not bound", strerror(errno));
+    if (kvg_topology_open(NULL, &topology) != KVG_OK) {
+        kvg_finding(finding, VERDICT_WARN, "%s; ranks are not bound", kvg_last_error());
         return;
     }
-    if (hwloc_topology_load(topology) != 0) {
-        kvg_finding(finding, VERDICT_WARN, "hwloc cannot read this machine (%s): ranks are not bound", strerror(errno));
-    } else {
-        kvg_finding(finding, VERDICT_OK, "hwloc sees %d package(s), %d NUMA node(s), %d core(s)",
-                    hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE), hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE),
-                    hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE));
-    }
-    hwloc_topology_destroy(topology);
-#else
-    kvg_finding(finding, VERDICT_WARN, "built without hwloc: install libhwloc-dev and rebuild to have ranks bound near their device");
-#endif
+    const TopologyCounts counts = kvg_topology_counts(topology);
+    kvg_finding(finding, VERDICT_OK, "hwloc sees %d package(s), %d NUMA node(s), %d core(s)%s", counts.packages, counts.nodes, counts.cores,
+                counts.is_this ? "" : ", of another machine (HWLOC_XMLFILE): nothing is bound by it");
+    kvg_topology_close(topology);
 }
 
 void kvg_doctor_avx2(Finding *finding)

@@ -14,6 +14,9 @@ typedef struct Finding {
 /* Writes a finding as printf does. */
 void kvg_finding(Finding *finding, Verdict verdict, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Prints it as a line; 1: it is a FAIL. */
+int kvg_finding_print(const Finding *finding, const char *name);
+
 void kvg_doctor_proc(Finding *finding);
 void kvg_doctor_memory(Finding *finding);
 void kvg_doctor_addresses(Finding *finding);

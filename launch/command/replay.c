@@ -11,6 +11,7 @@
 #include "launch/command/options.h"
 #include "launch/command/replay_fork.h"
 #include "launch/command/replay_memory.h"
+#include "launch/command/replay_place.h"
 #include "launch/command/replay_report.h"
 #include "launch/command/replay_run.h"
 #include "launch/command/replay_survive.h"
@@ -246,6 +247,7 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     }
     if (launch->bootstrap.rank == 0) {
         kvg_replay_vote_words(vote, result.vote, sizeof result.vote);
+        result.binding = launch->binding;
         kvg_replay_print_summary(&result);
         if (options->verify && result.checked_rows == 0) {
             fprintf(stderr, "kvgrid replay: nothing was verified: --verify found no rows, since %s\n",
@@ -292,12 +294,15 @@ static int serve_on_grid(const ReplayOptions *options, ReplayLaunch *launch, con
     ReplayVote    vote = { 0 };
     ReplayDevice  device = { 0 };
     int           exit_status;
-    KvgStatus     status = kvg_replay_agree(launch, kvg_replay_vote_check(options));
+    KvgStatus     status = kvg_replay_agree(launch, kvg_replay_place(options, launch)); /* before any memory is got */
+    if (status == KVG_OK) {
+        status = kvg_replay_agree(launch, kvg_replay_vote_check(options));
+    }
     if (status == KVG_OK) { /* before the device is looked at: communicators take memory of it */
         status = kvg_replay_agree(launch, kvg_replay_vote_open(options, launch, &input->policy, input->sequences, &vote));
     }
     if (status == KVG_OK) {
-        status = kvg_replay_agree(launch, kvg_replay_device_open(options, &device));
+        status = kvg_replay_agree(launch, kvg_replay_device_open(options, launch->device, &device));
     }
     if (status == KVG_OK) {
         status = kvg_replay_agree(launch, create_grid(options, launch, input, &vote, &grid));

@@ -1,32 +1,18 @@
 /* Replay's device. */
 #include "launch/command/replay_device.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "launch/command/replay_gpu.h"
 #include "runtime/base/error.h"
 
-int kvg_replay_device_place(void)
-{
-    static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID" };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-        if (value != NULL && *value != '\0') {
-            return atoi(value);
-        }
-    }
-    return 0;
-}
-
-KvgStatus kvg_replay_device_open(const ReplayOptions *options, ReplayDevice *device)
+KvgStatus kvg_replay_device_open(const ReplayOptions *options, int ordinal, ReplayDevice *device)
 {
     memset(device, 0, sizeof *device);
     if (options->device == REPLAY_DEVICE_HOST) {
         return KVG_OK;
     }
-    KvgStatus status = kvg_replay_gpu_open(kvg_replay_device_place(), &device->dev);
+    KvgStatus status = kvg_replay_gpu_open(ordinal, &device->dev);
     if (status != KVG_OK) {
         return options->device == REPLAY_DEVICE_AUTO && status == KVG_ENOTSUP ? KVG_OK : status;
     }

@@ -17,10 +17,8 @@ typedef struct ReplayDevice {
     uint64_t free_before; /* by the driver, before anything was placed */
 } ReplayDevice;
 
-/* This process's place on its machine, as the launcher says; 0 alone. Its GPU is this modulo the GPUs. */
-int kvg_replay_device_place(void);
-/* Opens what --device asks for: this rank's GPU is its place on the machine modulo the devices. ENOTSUP by name. */
-KvgStatus kvg_replay_device_open(const ReplayOptions *options, ReplayDevice *device);
+/* Opens what --device asks for; GPU `ordinal` is this rank's. ENOTSUP by name. */
+KvgStatus kvg_replay_device_open(const ReplayOptions *options, int ordinal, ReplayDevice *device);
 void      kvg_replay_device_close(ReplayDevice *device);
 /* Makes `bytes` bytes of host rows readable for the device; `which` is 0 or 1, and what was lent before under it is gone. */
 KvgStatus kvg_replay_device_lend(ReplayDevice *device, int which, const void *rows, size_t bytes, const void **lent);

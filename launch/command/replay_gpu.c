@@ -4,11 +4,51 @@
 #include "runtime/base/error.h"
 
 #if KVG_HAVE_CUDA
+#include <stdio.h>
+#include <string.h>
+
 #include <cuda_runtime_api.h>
 
 #include <kvgrid/kvgrid_cuda.h>
 
-KvgStatus kvg_replay_gpu_open(int place, KvDev *dev)
+#include "kernels/cuda_dev.h"
+
+/* 0: the driver does not answer, and what opens the device will say why. */
+static int describe_gpu(int ordinal, RankDevice *device)
+{
+    struct cudaDeviceProp about;
+    int                   node = -1;
+
+    *device = (RankDevice){ .ordinal = ordinal, .node = -1 };
+    if (cudaGetDeviceProperties(&about, ordinal) != cudaSuccess ||
+        cudaDeviceGetPCIBusId(device->bus, (int)sizeof device->bus, ordinal) != cudaSuccess) {
+        return 0;
+    }
+    memcpy(device->id, &about.uuid, sizeof device->id);
+    snprintf(device->name, sizeof device->name, "%.*s", (int)sizeof device->name - 1, about.name);
+    if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal) == cudaSuccess) { /* B109: it knows better than the bus */
+        device->node = node;
+    }
+    return 1;
+}
+
+void kvg_replay_gpu_list(RankDevices *devices)
+{
+    int count = 0;
+
+    devices->count = 0;
+    if (kvg_cuda_probe(NULL, 0) == 0 || cudaGetDeviceCount(&count) != cudaSuccess) {
+        return;
+    }
+    for (int ordinal = 0; ordinal < count && devices->count < RANK_DEVICES_MAX; ordinal++) {
+        if (kvg_cuda_check_device(ordinal) == KVG_OK && describe_gpu(ordinal, &devices->device[devices->count])) {
+            devices->count++;
+        }
+    }
+    (void)cudaGetLastError(); /* a question that this driver does not know */
+}
+
+KvgStatus kvg_replay_gpu_open(int ordinal, KvDev *dev)
 {
     KvgCudaOptions want = KVG_CUDA_OPTIONS_INIT;
     char           why[256];
@@ -17,7 +57,7 @@ KvgStatus kvg_replay_gpu_open(int place, KvDev *dev)
     if (count == 0) {
         return kvg_fail(KVG_ENOTSUP, "--device cuda: %s", why);
     }
-    want.device = place % count;
+    want.device = ordinal;
     return kvg_dev_cuda(&want, dev);
 }
 
@@ -37,9 +77,14 @@ KvgStatus kvg_replay_gpu_free_bytes(KvDev *dev, uint64_t *bytes)
 
 #else
 
-KvgStatus kvg_replay_gpu_open(int place, KvDev *dev)
+void kvg_replay_gpu_list(RankDevices *devices)
 {
-    (void)place, (void)dev;
+    devices->count = 0;
+}
+
+KvgStatus kvg_replay_gpu_open(int ordinal, KvDev *dev)
+{
+    (void)ordinal, (void)dev;
     return kvg_fail(KVG_ENOTSUP, "--device cuda: this kvgrid was built without CUDA: build it where nvcc is found");
 }
 

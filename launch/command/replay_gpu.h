@@ -6,8 +6,12 @@
 
 #include <kvgrid/kvgrid.h>
 
-/* Opens GPU `place` modulo those there are. ENOTSUP by name. */
-KvgStatus kvg_replay_gpu_open(int place, KvDev *dev);
+#include "launch/rank/device_choice.h"
+
+/* The GPUs that this process can use; none without CUDA, a driver or a GPU, which kvg_replay_gpu_open says. No context is created. */
+void kvg_replay_gpu_list(RankDevices *devices);
+/* Opens GPU `ordinal`, as the driver counts. ENOTSUP by name. */
+KvgStatus kvg_replay_gpu_open(int ordinal, KvDev *dev);
 /* Bytes of the device's memory that nobody holds, by its driver, once all that was given to the device is done. EDEVICE. */
 KvgStatus kvg_replay_gpu_free_bytes(KvDev *dev, uint64_t *bytes);
 

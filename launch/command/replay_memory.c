@@ -2,8 +2,8 @@
 #include "launch/command/replay_memory.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
+#include "launch/rank/memory_limit.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
@@ -31,43 +31,8 @@ KvgStatus kvg_replay_memory_need(const KvGridPlan *plan, uint32_t rank, uint64_t
     return KVG_OK;
 }
 
-/* A number in a file of one line, UINT64_MAX if it cannot be read ("max" is no number). */
-static uint64_t read_number(const char *path)
-{
-    uint64_t value = UINT64_MAX;
-    FILE    *file = fopen(path, "r");
-    if (file != NULL) {
-        if (fscanf(file, "%" SCNu64, &value) != 1) {
-            value = UINT64_MAX;
-        }
-        fclose(file);
-    }
-    return value;
-}
-
-static uint64_t machine_available(void)
-{
-    uint64_t kib = 0;
-    char     line[128];
-    FILE    *file = fopen("/proc/meminfo", "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) == 1) {
-            break;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return kib != 0 ? kib * 1024 : 1ull << 30;
-}
-
 uint64_t kvg_replay_memory_available(int local_ranks)
 {
-    uint64_t available = machine_available();
-    uint64_t limit = read_number("/sys/fs/cgroup/memory.max");
-    if (limit != UINT64_MAX) {
-        uint64_t used = read_number("/sys/fs/cgroup/memory.current");
-        available = kvg_min_u64(available, kvg_monus_u64(limit, used == UINT64_MAX ? 0 : used));
-    }
+    const uint64_t left = kvg_memory_limit_here(), available = left != UINT64_MAX ? left : 1ull << 30;
     return available / 5 * 3 / (uint64_t)(local_ranks > 0 ? local_ranks : 1);
 }

@@ -142,6 +142,7 @@ void kvg_replay_launch_stop(ReplayLaunch *launch)
     }
 #endif
     kvg_free(launch->lost);
+    kvg_free(launch->binding);
     *launch = (ReplayLaunch){ 0 };
 }
 

@@ -15,6 +15,8 @@ typedef struct ReplayLaunch {
     int          local_ranks; /* ranks on this machine */
     uint32_t     timeout_ms;  /* of every wait for the other ranks */
     uint8_t     *lost;        /* [ranks] 1: the grid found it gone */
+    int          device;      /* this rank's GPU, as its driver counts; 0 where it has none */
+    void        *binding;     /* char [ranks][RANK_WORDS], how each is bound; NULL: not done yet */
     struct ReplayFork *fork;  /* NULL: not forked by --ranks */
     /* Set where another speaks for this rank: takes its last words. hearsay: they are about another rank. */
     void       (*leave)(const struct ReplayLaunch *launch, int hearsay, const char *sentence);

@@ -10,11 +10,11 @@
 
 /* Counts as the parser reads them, before they are narrowed. */
 typedef struct ReplayCounts {
-    uint64_t    tp, pp, ranks, concurrency, chunk, spec, columns;
-    const char *layout, *fault, *device, *vote;
+    uint64_t    tp, pp, ranks, concurrency, chunk, spec, columns, ranks_per_device;
+    const char *layout, *fault, *device, *vote, *bind;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 25, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 27, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -39,6 +39,9 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--ring", OPTION_SWITCH, &options->ring, "on|off", "windowed layers let old rows go", 0, 0, 0 },
         { "--layout", OPTION_TEXT, &counts->layout, "pool|flat", "chunks of 64 rows, or one plane a sequence (pool)", 0, 0, 0 },
         { "--device", OPTION_TEXT, &counts->device, "host|cuda|auto", "where the state lives (host); cuda: a GPU for each rank, by its place on the machine", 0, 0, 0 },
+        { "--ranks-per-device", OPTION_COUNT, &counts->ranks_per_device, "N", "ranks that may share a GPU (1)", 1, FORKED_RANKS_MAX, 0 },
+        { "--bind", OPTION_TEXT, &counts->bind, "auto|none", "auto: bind each rank to cores and memory near its GPU, or to its part of the NUMA nodes, within what "
+          "it is allowed (auto)", 0, 0, 0 },
         { "--vote", OPTION_TEXT, &counts->vote, "auto|host|nccl|device", "how ranks exchange votes: by MPI, by NCCL on the GPUs, in the GPUs' memory "
           "(auto: host, since the host drives these steps, and an MPI record takes less time than a kernel's launch)", 0, 0, 0 },
         { "--memory", OPTION_BYTES, &options->memory, "BYTES", "for sequence state on each rank; little only delays, less than one request needs is refused", 0, 0, 0 },
@@ -90,6 +93,15 @@ static KvgStatus parse_vote(const char *word, ReplayVoteKind *vote)
     return kvg_fail(KVG_EINVAL, "--vote \"%s\" is unknown: give auto, device, nccl or host", word);
 }
 
+static KvgStatus parse_bind(const char *word, int *bind)
+{
+    if (word != NULL && strcmp(word, "auto") != 0 && strcmp(word, "none") != 0) {
+        return kvg_fail(KVG_EINVAL, "--bind \"%s\" is unknown: give auto or none", word);
+    }
+    *bind = word == NULL || strcmp(word, "auto") == 0;
+    return KVG_OK;
+}
+
 static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
 {
     options->tp = (uint32_t)counts->tp;
@@ -106,6 +118,8 @@ static KvgStatus narrow(const ReplayCounts *counts, ReplayOptions *options)
     KVG_TRY(parse_layout(counts->layout, &options->layout));
     KVG_TRY(parse_device(counts->device, &options->device));
     KVG_TRY(parse_vote(counts->vote, &options->vote));
+    KVG_TRY(parse_bind(counts->bind, &options->bind));
+    options->ranks_per_device = (uint32_t)counts->ranks_per_device;
     if (counts->fault != NULL) {
         KVG_TRY(kvg_replay_fault_parse(counts->fault, &options->fault));
         if (options->fault.rank >= counts->tp * counts->pp) {
@@ -141,7 +155,7 @@ static KvgStatus check_memory(const Option table[OPTION_COUNT_OF_REPLAY], const 
 KvgStatus kvg_replay_options_parse(int argc, char **argv, ReplayOptions *options)
 {
     ReplayOptions parsed = { .requests = REPLAY_NO_LIMIT, .max_tokens = REPLAY_NO_LIMIT, .seed = 1, .ring = -1 };
-    ReplayCounts  counts = { .tp = 1, .pp = 1, .concurrency = 16, .chunk = 512 };
+    ReplayCounts  counts = { .tp = 1, .pp = 1, .concurrency = 16, .chunk = 512, .ranks_per_device = 1 };
     Option        table[OPTION_COUNT_OF_REPLAY];
     describe(&parsed, &counts, table);
     KVG_TRY(kvg_options_parse(table, OPTION_COUNT_OF_REPLAY, argc, argv));

@@ -30,6 +30,8 @@ typedef struct ReplayOptions {
     ReplayDeviceKind device;   /* AUTO: a GPU if one can be used for this run, else the host */
     ReplayVoteKind vote;       /* AUTO: the host's */
     uint64_t    memory;        /* bytes a rank; 0: chosen */
+    uint32_t    ranks_per_device; /* that may share a GPU, from 1 */
+    int         bind;          /* 1: near its device, or among NUMA nodes; 0: left as it is */
     int         mtp;           /* MTP blocks on the last stage, written and committed with the trunk */
     int         verify, json, help;
     ReplayFault fault;

@@ -236,6 +236,7 @@ void kvg_replay_print_summary(const ReplayResult *result)
     printf("steps       %" PRIu64 " commits, %" PRIu64 " rollbacks, %" PRIu64 " grows; vote p50 %.1f us, p99 %.1f us (post to decided)\n",
            result->commits, result->rollbacks, result->grows, result->vote_p50_us, result->vote_p99_us);
     printf("vote        %s\n", result->vote);
+    kvg_replay_place_print(result->binding, result->rank_count);
     if (result->replayed > 0) {
         printf("replayed    %" PRIu64 " accepted rows, into recurrent state or an index ring that stood before them\n", result->replayed);
     }
@@ -253,13 +254,13 @@ void kvg_replay_print_summary(const ReplayResult *result)
     printf("digest      %s\n", hex);
 }
 
-static json_t *rank_object(int rank, const ReplayRankEnd *at)
+static json_t *rank_object(int rank, const ReplayRankEnd *at, const char *binding)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "content_bytes", (json_int_t)at->peak.content, "booked_bytes",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "rank", rank, "content_bytes", (json_int_t)at->peak.content, "booked_bytes",
                      (json_int_t)at->peak.booked, "taken_bytes", (json_int_t)at->peak.taken, "content_bytes_end",
                      (json_int_t)at->end.content, "booked_bytes_end", (json_int_t)at->end.booked, "taken_bytes_end",
                      (json_int_t)at->end.taken, "device_taken_bytes", (json_int_t)at->driver.counted, "driver_taken_bytes",
-                     (json_int_t)at->driver.driver);
+                     (json_int_t)at->driver.driver, "binding", binding);
 }
 
 KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult *result)
@@ -268,7 +269,7 @@ KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult
     json_t *ranks = json_array();
     kvg_digest_hex(&result->digest, hex);
     for (int rank = 0; rank < result->rank_count; rank++) {
-        json_array_append_new(ranks, rank_object(rank, &result->ranks[rank]));
+        json_array_append_new(ranks, rank_object(rank, &result->ranks[rank], result->binding != NULL ? result->binding[rank] : ""));
     }
     json_t *object = json_pack(
         "{s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:i, s:i, s:s, s:s, s:o, s:s}", "requests",

@@ -4,6 +4,7 @@
 #ifndef KVG_COMMAND_REPLAY_REPORT_H
 #define KVG_COMMAND_REPLAY_REPORT_H
 
+#include "launch/command/replay_place.h"
 #include "launch/command/replay_run.h"
 
 /* A bar on a terminal, a few times a second; nothing elsewhere. */
@@ -39,6 +40,7 @@ typedef struct ReplayResult {
     KvDigest       digest;
     const char    *formats;                  /* the run's */
     char           vote[320];                /* how it went, in words */
+    const char   (*binding)[RANK_WORDS];     /* [rank_count] how each rank is bound, in words; NULL: not told */
 } ReplayResult;
 
 /* "K q8_0 (lossy), V q5_1 (lossy)", the pairs of each class where classes differ, and what is kept for other kinds of layers. */

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launch/command/replay_device.h"
 #include "runtime/base/error.h"
 
 #if KVG_HAVE_NCCL
@@ -47,9 +46,8 @@ static KvgStatus open_devices(const ReplayOptions *options, const ReplayLaunch *
 {
     KvNcclCommOptions want = KVG_NCCL_COMM_OPTIONS_INIT;
     char              why[512];
-    const int         gpus = kvg_cuda_probe(NULL, 0);
 
-    want.device = gpus > 0 ? kvg_replay_device_place() % gpus : 0;
+    want.device = launch->device;
     want.base = base;
     want.liveness = &vote->liveness;
     want.timeout_ms = policy->timeout_ms;

@@ -75,6 +75,13 @@ while :; do
     plans=$((plans + 1))
 done
 [ "$plans" -ge 3 ] || { echo "README.md shows $plans plans"; exit 1; }
+
+# Its table of ranks, of a recorded machine; without hwloc there is none.
+extract console '^\$ build/kvgrid doctor --topology ' 1 > "$work/block"
+[ -s "$work/block" ] || { echo "README.md shows no table of ranks"; exit 1; }
+# shellcheck disable=SC2046
+"$build"/kvgrid $(sed -n '1s/^\$ build\/kvgrid //p' "$work/block") > "$work/output" 2>&1 || true
+grep -q "hwloc is not compiled in" "$work/output" || sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: this is not what kvgrid doctor prints"; exit 1; }
 # The demo's job on one rank ends in the digest that README.md shows for 1x1 and 2x2. Too slow under sanitizers.
 if [ -z "$FLAGS" ]; then
     job=$(sed -n 's/^== build\/kvgrid \(replay .*\)/\1/p' README.md | head -n 1)

@@ -7,3 +7,13 @@ endforeach()
 
 # Runs the built command.
 add_dependencies(test_plan_command kvgrid_command)
+
+# A rank's place: pure parts, and topologies that are recorded or made up.
+foreach(part index_set local_rank device_choice memory_limit binding place_rank doctor_table)
+  target_link_libraries(test_${part} PRIVATE kvg_rank)
+endforeach()
+target_sources(test_doctor_table PRIVATE ${PROJECT_SOURCE_DIR}/launch/command/doctor_table.c ${PROJECT_SOURCE_DIR}/launch/command/doctor_host.c
+  ${PROJECT_SOURCE_DIR}/launch/command/plan_words.c)
+add_test(NAME rank_command COMMAND ${CMAKE_CURRENT_LIST_DIR}/rank_command.sh $<TARGET_FILE:kvgrid_command> $<TARGET_FILE:kvgrid_indirect> ${KVG_TEST_DATA}
+  "$<$<BOOL:${MPI_C_FOUND}>:${MPIEXEC_EXECUTABLE}>" $<BOOL:${HWLOC_FOUND}>)
+set_tests_properties(rank_command PROPERTIES TIMEOUT 120 LABELS replay RUN_SERIAL ON)

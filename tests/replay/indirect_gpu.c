@@ -9,9 +9,20 @@
 
 #define ALL_BYTES ((uint64_t)1 << 40)
 
-KvgStatus kvg_replay_gpu_open(int place, KvDev *dev)
+/* As many as a machine may have, since any number of them cost nothing; KVG_TEST_GPUS of them, if it is set. */
+void kvg_replay_gpu_list(RankDevices *devices)
 {
-    (void)place;
+    const char *most = getenv("KVG_TEST_GPUS");
+
+    devices->count = most != NULL ? (uint32_t)atoi(most) : RANK_DEVICES_MAX;
+    for (uint32_t i = 0; i < devices->count; i++) {
+        devices->device[i] = (RankDevice){ .id = { (uint8_t)i }, .name = "indirect", .ordinal = (int32_t)i, .node = -1 };
+    }
+}
+
+KvgStatus kvg_replay_gpu_open(int ordinal, KvDev *dev)
+{
+    (void)ordinal;
     return indirect_dev_open(getenv("KVG_TEST_PLAIN") == NULL, dev);
 }
 
