@@ -246,7 +246,7 @@ KvgStatus kvg_grid_join(const KvgBootstrap *bootstrap, const KvgGridOptions *opt
         return kvg_fail(KVG_EINVAL, "kvg_grid_join needs the bootstrap that the survivors rebuild over");
     }
     status = kvg_grid_make(options, bootstrap->rank, bootstrap->ranks, &made);
-    KVG_TRY(kvg_rebuild_knock(bootstrap, status, options->policy));
+    KVG_TRY_GOTO(kvg_rebuild_knock(bootstrap, status, options->policy), err_destroy);
     KVG_TRY_GOTO(kvg_grid_connect(made, bootstrap, options->comm, options->liveness, &made->comm, &made->liveness), err_destroy);
     KVG_TRY_GOTO(start(made, joins, join_count, grid, report, &setup), err_destroy);
     return kvg_setup_wait(setup);

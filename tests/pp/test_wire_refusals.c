@@ -1,36 +1,8 @@
 /* What one rank says in a set-up call and cannot be: the others refuse it by name, publish nothing and keep nothing. Rank 1's messages are edited on their way. */
 #include <kvgrid/taps_gather.h>
 
-#include "pp/internal.h"
 #include "tests/support/grid_life.h"
-
-#define BODY_MAX 4096
-
-static struct {
-    KvComm    inner; /* of the rank whose words are edited */
-    KvCommOps ops;
-    size_t (*edit)(uint8_t *body, size_t bytes); /* in place; returns the new length */
-} wire;
-
-static KvgStatus edited_send(void *self, int peer, const void *bytes, size_t byte_count)
-{
-    static uint8_t copy[sizeof(KvMessageHeader) + BODY_MAX];
-    size_t         body = byte_count - sizeof(KvMessageHeader);
-
-    ck_assert_uint_le(byte_count, sizeof copy);
-    memcpy(copy, bytes, byte_count);
-    if (wire.edit != NULL) byte_count = sizeof(KvMessageHeader) + wire.edit(copy + sizeof(KvMessageHeader), body);
-    return wire.inner.ops->send(self, peer, copy, byte_count);
-}
-
-static void edit_messages_of(KvgGrid *grid, size_t (*edit)(uint8_t *, size_t))
-{
-    wire.inner = grid->comm;
-    wire.ops = *grid->comm.ops;
-    wire.ops.send = edited_send;
-    wire.edit = edit;
-    grid->comm.ops = &wire.ops;
-}
+#include "tests/support/wire_edit.h"
 
 static TestGrid      g;
 static LifeSequences s;
@@ -61,21 +33,22 @@ static void put_u64(uint8_t *body, size_t at, uint64_t value)
     memcpy(body + at, &value, sizeof value);
 }
 
-static size_t cut_by_one(uint8_t *body, size_t bytes) { (void)body; return bytes > 0 ? bytes - 1 : 0; }
-static size_t says_nothing(uint8_t *body, size_t bytes) { (void)body, (void)bytes; return 0; }
-static size_t says_another_word(uint8_t *body, size_t bytes) { body[FIRST + SAID] = 7; return bytes; }
-static size_t decided_more_than_begun(uint8_t *body, size_t bytes) { put_u64(body, DECIDED, u64_at(body, BEGUN) + 1); return bytes; }
-static size_t begun_far_ahead(uint8_t *body, size_t bytes) { put_u64(body, BEGUN, u64_at(body, BEGUN) + 100); return bytes; }
-static size_t more_steps_than_places(uint8_t *body, size_t bytes) { body[STEPS] = 100; return bytes; }
+static size_t cut_by_one(const KvMessageHeader *header, uint8_t *body, size_t bytes) { (void)header, (void)body; return bytes > 0 ? bytes - 1 : 0; }
+static size_t says_nothing(const KvMessageHeader *header, uint8_t *body, size_t bytes) { (void)header, (void)body, (void)bytes; return 0; }
+static size_t says_another_word(const KvMessageHeader *header, uint8_t *body, size_t bytes) { (void)header; body[FIRST + SAID] = 7; return bytes; }
+static size_t decided_more_than_begun(const KvMessageHeader *header, uint8_t *body, size_t bytes) { (void)header; put_u64(body, DECIDED, u64_at(body, BEGUN) + 1); return bytes; }
+static size_t begun_far_ahead(const KvMessageHeader *header, uint8_t *body, size_t bytes) { (void)header; put_u64(body, BEGUN, u64_at(body, BEGUN) + 100); return bytes; }
+static size_t more_steps_than_places(const KvMessageHeader *header, uint8_t *body, size_t bytes) { (void)header; body[STEPS] = 100; return bytes; }
 
-static size_t has_published_all(uint8_t *body, size_t bytes)
+static size_t has_published_all(const KvMessageHeader *header, uint8_t *body, size_t bytes)
 {
+    (void)header;
     for (uint32_t i = 0; i < body[STEPS]; i++) body[FIRST + i * STEP + SAID] = 1;
     return bytes;
 }
 
 /* Rank 1's account of its steps is refused by rank 0 with `part`. A step is begun, and posted or not, on both. */
-static void account_is_refused(size_t (*edit)(uint8_t *, size_t), int posted, const char *part)
+static void account_is_refused(WireEdit edit, int posted, const char *part)
 {
     KvgSetup *setups[TEST_RANKS_MAX] = {0};
     KvgStep  *steps[2];
@@ -133,13 +106,13 @@ START_TEST(test_a_change_asked_in_few_bytes_is_refused)
 }
 END_TEST
 
-static size_t cut_rows(uint8_t *body, size_t bytes)
+static size_t cut_rows(const KvMessageHeader *header, uint8_t *body, size_t bytes)
 {
-    (void)body;
+    (void)header, (void)body;
     return bytes >= 1024 ? bytes - 4 : bytes; /* a piece of rows, not the words before it */
 }
 
-static void taps_are_refused(size_t (*edit)(uint8_t *, size_t), KvgStatus code, const char *part)
+static void taps_are_refused(WireEdit edit, KvgStatus code, const char *part)
 {
     const uint32_t tapped[] = {0, 1};
     DflashTapSink *sink[2];
