@@ -226,5 +226,123 @@ START_TEST(test_accounts_of_survivors_that_cannot_be_are_refused)
 }
 END_TEST
 
-LIFE_MAIN("rebuild_refusals", test_a_newcomer_that_is_refused_keeps_nothing, test_newcomers_without_a_survivor_are_refused,
-          test_survivors_that_are_refused_hold_what_they_held, test_accounts_of_survivors_that_cannot_be_are_refused)
+/* ---- several placements */
+
+static KvgPlaceOptions second_options(void)
+{
+    KvgPlaceOptions options = life_options(8, 1u << 20); /* more sequences than the first has: places of a step follow the first's */
+    options.prefill_chunk_max = 160;
+    return options;
+}
+
+/* A second placement on every rank, with an empty sequence, or asleep. */
+static void place_second(KvgPlacement *second[2], KvgSequence *extra[2], int asleep)
+{
+    KvgPlaceOptions options = second_options();
+    KvgSetup       *setups[TEST_RANKS_MAX] = {0};
+
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_eq(kvg_place_start(scene.g.grid[r], &scene.g.config, &options, &second[r], &setups[r]), KVG_OK);
+    }
+    ck_assert_msg(grid_finish(&scene.g, setups, NULL) == KVG_OK, "%s", kvg_last_error());
+    for (int r = 0; r < 2; r++) {
+        setups[r] = NULL;
+        if (asleep) ck_assert_int_eq(kvg_placement_sleep_start(second[r], &setups[r]), KVG_OK);
+        else ck_assert_int_eq(kvg_sequence_open(second[r], 900, 70, &extra[r]), KVG_OK);
+    }
+    if (asleep) ck_assert_int_eq(grid_finish(&scene.g, setups, NULL), KVG_OK);
+}
+
+/* Rank 1 is lost and a newcomer takes its place, with both placements. */
+static void replace_rank_1(KvgPlacement **joined)
+{
+    KvgPlaceOptions   first = scene_options(&scene), second = second_options();
+    KvgPolicy         policy = scene_policy(&scene);
+    KvgGridOptions    options = KVG_GRID_OPTIONS_INIT;
+    KvgRebuildOptions with = KVG_REBUILD_OPTIONS_INIT;
+    KvgJoin           joins[2] = {{&scene.g.config, &first, NULL}, {&scene.g.config, &second, NULL}};
+    KvgSetup         *setups[2];
+    KvInproc         *hub;
+    KvComm            comm[2];
+    KvLiveness        liveness[2];
+    int               done[2] = {0};
+
+    ck_assert_int_eq(kvg_inproc_create(2, &hub), KVG_OK);
+    kvg_inproc_advance_ns(hub, kvg_inproc_now_ns(scene.g.hub));
+    for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_inproc_attach(hub, r, &comm[r], &liveness[r]), KVG_OK);
+    with.comm = &comm[0];
+    with.liveness = &liveness[0];
+    ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[0], (int[]){0}, 1, &with, &scene.report[0], &setups[0]), KVG_OK);
+    options.tp = 2;
+    options.policy = &policy;
+    options.comm = &comm[1];
+    options.liveness = &liveness[1];
+    ck_assert_int_eq(kvg_grid_join_start(1, 2, &options, joins, 2, &scene.g.grid[1], &scene.report[1], &setups[1]), KVG_OK);
+    for (int rounds = 0; !done[0] || !done[1]; rounds++) {
+        ck_assert_int_lt(rounds, 100000);
+        for (int r = 0; r < 2; r++) {
+            if (!done[r]) ck_assert_msg(kvg_setup_test(setups[r], &done[r]) == KVG_OK, "%s", kvg_last_error());
+        }
+        kvg_inproc_advance_ns(hub, 100000);
+        kvg_inproc_advance_ns(scene.g.hub, 100000);
+    }
+    for (int r = 0; r < 2; r++) kvg_setup_free(setups[r]);
+    scene.hubs[scene.hub_count++] = scene.g.hub = hub;
+    scene.g.ranks = 2;
+    scene.g.placement[1] = joins[0].placement;
+    *joined = joins[1].placement;
+    place_batch(&scene, 1);
+}
+
+START_TEST(test_a_newcomer_joins_with_every_placement_asleep_or_not)
+{
+    KvgPlacement *second[2];
+    KvgSequence  *extra[2] = {0};
+    KvgLedger     ledger[2];
+
+    open_pair();
+    place_second(second, extra, _i);
+    KvgPlacement *dead = second[1];
+    kill_rank(&scene, 1);
+    replace_rank_1(&second[1]);
+    ck_assert_uint_eq(scene.report[0]->count, SEQUENCES + (_i ? 0u : 1u));
+    ck_assert_uint_eq(scene.report[0]->kept, scene.report[0]->count);
+    for (uint32_t n = 0; n < scene.report[0]->count; n++) { /* by placement, then by id: the same on both */
+        ck_assert_uint_eq(scene.report[0]->sequences[n].id, n < SEQUENCES ? ids[n] : 900);
+        ck_assert_uint_eq(scene.report[1]->sequences[n].id, n < SEQUENCES ? ids[n] : 900);
+        ck_assert_ptr_eq(scene.report[1]->sequences[n].placement, n < SEQUENCES ? scene.g.placement[1] : second[1]);
+        if (n < SEQUENCES) scene.s[1][n] = scene.report[1]->sequences[n].sequence;
+    }
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_eq(kvg_placement_asleep(second[r]), _i);
+        kvg_placement_ledger(second[r], &ledger[r]);
+    }
+    ck_assert_uint_eq(ledger[0].slots_free, _i ? 8 : 7);
+    ck_assert_uint_eq(ledger[1].slots_free, ledger[0].slots_free);
+    ck_assert_uint_eq(ledger[1].units_free[0], ledger[0].units_free[0]);
+    if (_i) {
+        KvgSetup *setups[TEST_RANKS_MAX] = {0};
+        for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_placement_wake_start(second[r], &setups[r]), KVG_OK);
+        ck_assert_msg(grid_finish(&scene.g, setups, NULL) == KVG_OK, "%s", kvg_last_error());
+    }
+    step_ok(&scene, (uint32_t[]){1, 1, 1});
+    for (int r = 0; r < 2; r++) kvg_placement_destroy(second[r]);
+    kvg_placement_destroy(dead);
+    close_scene(&scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rebuild_refusals");
+    TCase *tests = tcase_create("rebuild_refusals");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, test_a_newcomer_that_is_refused_keeps_nothing);
+    tcase_add_test(tests, test_newcomers_without_a_survivor_are_refused);
+    tcase_add_test(tests, test_survivors_that_are_refused_hold_what_they_held);
+    tcase_add_test(tests, test_accounts_of_survivors_that_cannot_be_are_refused);
+    tcase_add_loop_test(tests, test_a_newcomer_joins_with_every_placement_asleep_or_not, 0, 2);
+    suite_add_tcase(suite, tests);
+    return life_run(suite);
+}
