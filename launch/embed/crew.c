@@ -144,9 +144,10 @@ KvgStatus crew_start(const WorkerOptions *options, Crew *crew, KvgLedger *ledger
     crew->peer_ms = policy->peer_ms;
     crew->between = between_create(options->tp, options->pp);
     status = crew->between != NULL ? transport_prepare(options->transport, ranks, crew->between, &crew->transport) : KVG_ENOMEM;
-    for (uint32_t rank = 0; rank < (uint32_t)ranks && status == KVG_OK; rank++) status = bear(options, rank, crew);
+    if (status != KVG_OK) crew_blame(crew, -1, crew->between != NULL ? kvg_last_error() : "no memory for what the workers share");
+    for (int rank = 0; rank < ranks && status == KVG_OK; rank++) status = bear(options, (uint32_t)rank, crew);
     if (status != KVG_OK) {
-        crew_blame(crew, -1, "the workers cannot be forked: no memory, or too many processes or files");
+        crew_blame(crew, -1, "a worker cannot be forked: no memory, or too many processes or files");
         return status;
     }
     *ledger = (KvgLedger){ 0 };
@@ -166,7 +167,7 @@ static void note_done(Crew *crew, const Report *report, void *user)
 
     (void)crew;
     if (report->booked_bytes > most->booked_bytes) most->booked_bytes = report->booked_bytes;
-    if (report->step_ns != 0) most->step_ns = report->step_ns, most->wait_ns = report->wait_ns;
+    if (report->step_ns != 0) most->step_ns = report->step_ns, most->library_ns = report->library_ns, most->wait_ns = report->wait_ns;
 }
 
 KvgStatus crew_stop(Crew *crew, Report *most)

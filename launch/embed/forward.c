@@ -9,6 +9,8 @@
         if (try_status != KVG_OK) return try_status; \
     } while (0)
 
+_Static_assert(STEP_TOKENS_MAX * MODEL_HIDDEN * sizeof(float) <= BETWEEN_CHAIN_BYTES, "a step's residuals are handed on at once");
+
 KvgStatus forward_create(const KvgGrid *grid, const KvgPlacement *placement, const Model *model, Between *between, Forward *forward)
 {
     const size_t rows = STEP_TOKENS_MAX, wide = MODEL_HIDDEN;

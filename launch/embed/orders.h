@@ -48,7 +48,7 @@ typedef struct Report {
     ReportPlace place[PLACES_MAX];
     KvgLedger   ledger;             /* READY, OUTCOME: this worker's, to be compared with the scheduler's */
     uint64_t    booked_bytes;       /* DONE */
-    uint32_t    step_ns, wait_ns;   /* DONE: medians of begin + post, and of what it waited for the others' votes */
+    uint32_t    step_ns, library_ns, wait_ns; /* DONE, medians: a whole step; of it begin and post; and the wait for the others' votes */
     char        words[WORDS_MAX];   /* FAULT, OUTCOME that is not published */
 } Report;
 

@@ -31,7 +31,7 @@ typedef struct Worker {
     Forward              forward;
     Order                order;
     Report               report;
-    uint32_t             step_ns[SAMPLES], wait_ns[SAMPLES], samples; /* the last ones: a ring */
+    uint32_t             step_ns[SAMPLES], library_ns[SAMPLES], wait_ns[SAMPLES], samples; /* the last ones: a ring */
     int                  stopped; /* others may leave now: no loss */
 } Worker;
 
@@ -161,6 +161,7 @@ static KvgStatus tell_done(Worker *worker)
     TRY(kvg_stats(worker->placement, &stats));
     worker->report.booked_bytes = stats.booked_bytes;
     worker->report.step_ns = median(worker->step_ns, worker->samples);
+    worker->report.library_ns = median(worker->library_ns, worker->samples);
     worker->report.wait_ns = median(worker->wait_ns, worker->samples);
     worker->stopped = 1;
     tell(worker, REPORT_DONE);
@@ -214,18 +215,26 @@ static KvgStatus begin_step(Worker *worker, KvgBatch *batch, KvgStep **step)
     return KVG_OK;
 }
 
-/* The last stage's first rank waits for the vote and tells the frontend; the others learn of it in their next begin, and go on. */
-static KvgStatus end_step(Worker *worker, KvgStep *step, uint64_t library_ns)
+static void note_times(Worker *worker, uint64_t step_ns, uint64_t library_ns, uint64_t wait_ns)
 {
-    const uint64_t from = now_ns();
+    const uint32_t at = worker->samples++ % SAMPLES;
+
+    worker->step_ns[at] = (uint32_t)step_ns;
+    worker->library_ns[at] = (uint32_t)library_ns;
+    worker->wait_ns[at] = (uint32_t)wait_ns;
+}
+
+/* The last stage's first rank waits for the vote and tells the frontend; the others learn of it in their next begin, and go on. */
+static KvgStatus end_step(Worker *worker, KvgStep *step, uint64_t begun_ns, uint64_t library_ns)
+{
+    const uint64_t posted_ns = now_ns();
     KvgOutcome     outcome = { .size = sizeof outcome };
     KvgStatus      status;
 
     if (!is_last_stage(worker) || kvg_grid_tp_rank(worker->grid) != 0) return KVG_OK;
     status = kvg_step_wait(step, &outcome);
     if (status == KVG_EINDOUBT || status == KVG_EPEER) return status;
-    worker->step_ns[worker->samples % SAMPLES] = (uint32_t)library_ns;
-    worker->wait_ns[worker->samples++ % SAMPLES] = (uint32_t)(now_ns() - from);
+    note_times(worker, now_ns() - begun_ns, library_ns, now_ns() - posted_ns);
     worker->report.lane = worker->order.lane;
     worker->report.step = outcome.step;
     worker->report.status = status;
@@ -241,20 +250,20 @@ static KvgStatus do_step(Worker *worker)
     KvgCommit commit = KVG_COMMIT_INIT;
     uint16_t  next[STEP_TOKENS_MAX];
     uint32_t  accepted[PLACES_MAX] = { 0 };
-    uint64_t  library_ns, from = now_ns();
+    uint64_t  begun_ns = now_ns(), library_ns, post_ns;
     KvgStep  *step;
 
     TRY(begin_step(worker, batch, &step));
-    library_ns = now_ns() - from;
+    library_ns = now_ns() - begun_ns;
     TRY(forward_step(&worker->forward, batch, step, &worker->order, next));
     if (is_last_stage(worker)) {
         accept_step(worker, step, next, accepted, &commit.user_digest);
         commit.accepted = accepted;
     }
     if ((int)worker->rank == worker->options->refuse_rank && kvg_step_number(step) == worker->options->refuse_step) commit.refuse = KVG_EDEVICE;
-    from = now_ns();
+    post_ns = now_ns();
     TRY(kvg_step_post(step, &commit));
-    return end_step(worker, step, library_ns + now_ns() - from);
+    return end_step(worker, step, begun_ns, library_ns + now_ns() - post_ns);
 }
 
 /* ---- orders */

@@ -15,9 +15,9 @@ static const struct {
     uint32_t    repeat, more;
     int         system;
 } asked[ASKED] = {
-    { "a", 1, 1, 0 },         { "the cat sat on ", 1, 40, 1 },  { "rain rain go away ", 5, 24, 0 }, { "x", 1, 2, 1 },
-    { "0123456789abcdef", 4, 17, 0 }, { "why? ", 1, 48, 1 },    { "the mat the mat ", 9, 30, 1 },   { "one two three ", 12, 12, 0 },
-    { "z", 63, 20, 0 },       { "dog", 1, 33, 1 },
+    { "a", 1, 1, 0 },                 { "the cat sat on ", 1, 30, 1 }, { "rain rain go away ", 5, 12, 0 }, { "x", 1, 2, 1 },
+    { "0123456789abcdef", 2, 9, 0 },  { "why? ", 1, 40, 1 },           { "the mat the mat ", 5, 20, 1 },   { "one two three ", 2, 12, 0 },
+    { "z", 63, 9, 0 },                { "dog", 1, 24, 1 },
 };
 
 typedef struct Answers {
