@@ -146,6 +146,7 @@ KvgStatus crew_start(const WorkerOptions *options, Crew *crew, KvgLedger *ledger
     status = crew->between != NULL ? transport_prepare(options->transport, ranks, crew->between, &crew->transport) : KVG_ENOMEM;
     if (status != KVG_OK) crew_blame(crew, -1, crew->between != NULL ? kvg_last_error() : "no memory for what the workers share");
     for (int rank = 0; rank < ranks && status == KVG_OK; rank++) status = bear(options, (uint32_t)rank, crew);
+    if (crew->transport.fd >= 0) close(crew->transport.fd); /* the workers have it */
     if (status != KVG_OK) {
         crew_blame(crew, -1, "a worker cannot be forked: no memory, or too many processes or files");
         return status;

@@ -195,8 +195,10 @@ static void lose(Client *client, int rank, int ranks, int signal_number, uint64_
 
 START_TEST(test_a_worker_that_is_killed_is_named_and_nothing_is_left)
 {
+    static const char *const transports[] = { "--tp 2 --pp 2 --spec 2", "--tp 2 --pp 2 --transport callback", "--tp 2 --pp 2 --transport tcp" };
+
     setenv("KVGRID_PEER_MS", "1000", 1);
-    lose(client_start(_i < 4 ? "--tp 2 --pp 2 --spec 2" : "--tp 2 --pp 2 --transport callback", NULL), _i % 4, 4, SIGKILL, PEER_MS + 1000);
+    lose(client_start(transports[_i / 4], NULL), _i % 4, 4, SIGKILL, PEER_MS + 1000);
 }
 END_TEST
 
@@ -281,7 +283,7 @@ int main(void)
     tcase_add_test(tcase, test_what_never_fits_is_refused_by_name_and_others_go_on);
     tcase_add_test(tcase, test_a_client_that_goes_away_ends_the_frontend_and_its_workers);
     tcase_add_loop_test(tcase, test_a_frontend_that_is_asked_to_stop_tells_its_clients, 0, 2);
-    tcase_add_loop_test(tcase, test_a_worker_that_is_killed_is_named_and_nothing_is_left, 0, 8);
+    tcase_add_loop_test(tcase, test_a_worker_that_is_killed_is_named_and_nothing_is_left, 0, 12);
     tcase_add_test(tcase, test_the_only_worker_that_is_killed_is_named);
     tcase_add_test(tcase, test_an_idle_worker_that_is_killed_is_named);
     tcase_add_loop_test(tcase, test_a_worker_that_is_stopped_is_named_at_the_deadline, 0, 3);

@@ -109,9 +109,10 @@ START_TEST(test_every_grid_gives_the_reference_tokens)
 }
 END_TEST
 
-START_TEST(test_a_bootstrap_of_callbacks_alone_gives_the_same_tokens)
+START_TEST(test_whatever_the_workers_meet_by_gives_the_same_tokens)
 {
-    static const char *const grids[] = { "--transport callback", "--transport callback --tp 2 --pp 2 --spec 3" };
+    static const char *const grids[] = { "--transport callback", "--transport callback --tp 2 --pp 2 --spec 3", "--transport tcp", "--transport tcp --tp 2 --pp 2",
+                                         "--transport shm" };
 
     compare(grids[_i], &expected[0], "steps");
 }
@@ -176,7 +177,7 @@ int main(void)
     expect(&expected[1], KVG_Q8_0, KVG_Q5_1);
     tcase_set_timeout(tcase, 2 * CLIENT_MS / 1000);
     tcase_add_loop_test(tcase, test_every_grid_gives_the_reference_tokens, 0, 7);
-    tcase_add_loop_test(tcase, test_a_bootstrap_of_callbacks_alone_gives_the_same_tokens, 0, 2);
+    tcase_add_loop_test(tcase, test_whatever_the_workers_meet_by_gives_the_same_tokens, 0, 5);
     tcase_add_loop_test(tcase, test_drafts_change_no_token_and_some_are_kept, 0, 7);
     tcase_add_loop_test(tcase, test_chunks_of_any_size_give_the_same_tokens, 0, 6);
     tcase_add_test(tcase, test_the_shared_prompt_is_forked_or_computed_anew_with_the_same_tokens);
