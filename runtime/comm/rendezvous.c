@@ -7,6 +7,7 @@
 #include "runtime/comm/rendezvous_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -363,6 +364,8 @@ static KvgStatus meet(Rendezvous *self, const KvRendezvousOptions *options, int 
     }
     if (self->ranks > 1 && *listen_fd == -1) {
         KVG_TRY(kvg_rv_listen(options->address, self->secret_bytes > 0, listen_fd));
+    } else if (self->ranks > 1 && fcntl(*listen_fd, F_SETFL, fcntl(*listen_fd, F_GETFL) | O_NONBLOCK) != 0) { /* or an accept too many waits past the deadline */
+        return kvg_fail(KVG_EIO, "rendezvous: the socket that listens cannot be made non-blocking: %s", strerror(errno));
     }
     return self->ranks > 1 ? kvg_rv_host(self, *listen_fd, deadline_ns, timeout_ms) : KVG_OK;
 }

@@ -27,7 +27,7 @@ static Plan plan_of(const char *secret)
 {
     struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t          bytes = sizeof any;
-    Plan               plan = { .listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), .secret = secret };
+    Plan               plan = { .listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .secret = secret }; /* a launcher's may be a blocking one */
 
     ck_assert(bind(plan.listen_fd, (struct sockaddr *)&any, bytes) == 0 && listen(plan.listen_fd, 64) == 0);
     ck_assert_int_eq(getsockname(plan.listen_fd, (struct sockaddr *)&any, &bytes), 0);
