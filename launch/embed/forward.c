@@ -162,11 +162,14 @@ static KvgStatus walk_layer(Forward *forward, KvgBatch *batch, const KvgStep *st
     return add_partials(forward);
 }
 
-KvgStatus forward_step(Forward *forward, KvgBatch *batch, const KvgStep *step, const Order *order, uint16_t *next)
+KvgStatus forward_step(Forward *forward, KvgBatch *batch, const KvgStep *step, const Order *order, Found *found)
 {
     TRY(begin_rows(forward, step, order));
     for (uint32_t il = forward->lo; il < forward->hi; il++) TRY(walk_layer(forward, batch, step, order, il));
     if (forward->stage + 1 < forward->pp) return between_hand(forward->between, forward->x, forward->tokens * MODEL_HIDDEN * sizeof(float));
-    for (uint32_t t = 0; t < forward->tokens; t++) next[t] = model_next(forward->model, forward->x + t * MODEL_HIDDEN);
+    for (uint32_t t = 0; t < forward->tokens; t++) {
+        found->next[t] = model_next(forward->model, forward->x + t * MODEL_HIDDEN);
+        found->bits[t] = model_bits(forward->x + t * MODEL_HIDDEN);
+    }
     return KVG_OK;
 }

@@ -27,8 +27,14 @@ typedef struct Forward {
 KvgStatus forward_create(const KvgGrid *grid, const KvgPlacement *placement, const Model *model, Between *between, Forward *forward);
 void      forward_free(Forward *forward);
 
-/* Walks the stage's layers. next [tokens] receives, on the last stage, the model's next token after each row that was granted. What fails here alone is voted:
+/* What the last stage finds after each row that was granted. */
+typedef struct Found {
+    uint16_t next[STEP_TOKENS_MAX]; /* the model's next token */
+    uint64_t bits[STEP_TOKENS_MAX]; /* model_bits of the residual that says so */
+} Found;
+
+/* Walks the stage's layers; *found is written on the last stage. What fails here alone is voted:
  * the caller posts. EPEER, EINDOUBT: a rank did not come. */
-KvgStatus forward_step(Forward *forward, KvgBatch *batch, const KvgStep *step, const Order *order, uint16_t *next);
+KvgStatus forward_step(Forward *forward, KvgBatch *batch, const KvgStep *step, const Order *order, Found *found);
 
 #endif

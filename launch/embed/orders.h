@@ -37,6 +37,7 @@ typedef struct ReportPlace {
     uint16_t  accepted;            /* rows kept */
     uint16_t  count;               /* tokens sampled */
     uint16_t  token[SPEC_MAX + 1];
+    uint64_t  bits;                /* the sum of their model_bits */
 } ReportPlace;
 
 typedef struct Report {

@@ -285,6 +285,7 @@ static void advance(Schedule *schedule, Request *request, uint64_t step, const R
     memcpy(request->token + request->count, result->token, result->count * sizeof *result->token);
     request->count += result->count;
     schedule->kept += result->count - 1u;
+    schedule->bits = (schedule->bits + result->bits) % (UINT64_C(1) << 52);
     schedule->committed(schedule->user, request, step, result->token, result->count, request->count == request->end);
     if (request->count == request->end) drop(schedule, request);
 }

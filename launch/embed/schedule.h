@@ -48,6 +48,7 @@ typedef struct Schedule {
     uint8_t   seat_taken[SEATS_MAX];
     uint64_t  orders, numbers;     /* sent so far */
     uint32_t  refused_in_row;      /* steps that a rank voted down: they are staged again */
+    uint64_t  bits;                /* the sum of model_bits over all tokens committed, modulo 2^52 */
     uint64_t  preempted, forked, drafted, kept, aborted, refused; /* for the summary */
 } Schedule;
 

@@ -182,11 +182,11 @@ static void summarize(Serve *serve, const Report *most)
 {
     const Schedule *schedule = &serve->schedule;
     const double    seconds = (double)(now_ns() - serve->from_ns) * 1e-9;
-    const char     *names[] = { "served", "tokens", "errors", "aborted", "steps", "refused", "preempted", "forked", "drafted", "kept", "booked_bytes",
+    const char     *names[] = { "served", "tokens", "errors", "aborted", "steps", "refused", "preempted", "forked", "drafted", "kept", "bits", "booked_bytes",
                                 "seconds", "steps_per_second", "step_us", "begin_and_post_us", "wait_us" };
     const double    values[] = { (double)serve->served, (double)serve->tokens, (double)serve->errors, (double)schedule->aborted, (double)serve->steps,
                                  (double)schedule->refused, (double)schedule->preempted, (double)schedule->forked, (double)schedule->drafted,
-                                 (double)schedule->kept, (double)most->booked_bytes, seconds, (double)serve->steps / seconds, most->step_ns * 1e-3,
+                                 (double)schedule->kept, (double)schedule->bits, (double)most->booked_bytes, seconds, (double)serve->steps / seconds, most->step_ns * 1e-3,
                                  most->library_ns * 1e-3, most->wait_ns * 1e-3 };
 
     serve->deaf |= wire_summary(names, values, sizeof values / sizeof *values) != 0;

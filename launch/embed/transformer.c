@@ -174,6 +174,18 @@ void model_add(float x[MODEL_HIDDEN], const float *partials, size_t stride)
     }
 }
 
+uint64_t model_bits(const float x[MODEL_HIDDEN])
+{
+    uint64_t word = UINT64_C(0xcbf29ce484222325); /* FNV-1a, an element at a time */
+
+    for (uint32_t i = 0; i < MODEL_HIDDEN; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        word = (word ^ bits) * UINT64_C(0x100000001b3);
+    }
+    return word >> 12;
+}
+
 uint16_t model_next(const Model *model, const float x[MODEL_HIDDEN])
 {
     float    normed[MODEL_HIDDEN], most = -INFINITY;

@@ -47,5 +47,7 @@ void model_ffn(const Model *model, uint32_t layer, uint32_t block, const float n
 void model_add(float x[MODEL_HIDDEN], const float *partials, size_t stride);
 /* The likeliest next token; of equals the lowest. */
 uint16_t model_next(const Model *model, const float x[MODEL_HIDDEN]);
+/* A word over the bits of a residual: two grids that agree on its sum over all sampled tokens have computed the same, not only nearly. 52 bits. */
+uint64_t model_bits(const float x[MODEL_HIDDEN]);
 
 #endif

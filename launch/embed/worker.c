@@ -171,32 +171,35 @@ static KvgStatus tell_done(Worker *worker)
 /* ---- a step */
 
 /* Greedy: a draft is kept while it is what the model says after the row before it. */
-static void accept_place(const OrderPlace *asked, uint32_t granted, const uint16_t *token, const uint16_t *next, ReportPlace *result)
+static void accept_place(const OrderPlace *asked, uint32_t granted, const uint16_t *token, const uint16_t *next, const uint64_t *bits, ReportPlace *result)
 {
     const uint32_t known = asked->rows - asked->drafts;
 
     result->accepted = result->count = 0;
+    result->bits = 0;
     if (granted == 0) return;
     result->accepted = (uint16_t)known;
     while (result->accepted < asked->rows && token[result->accepted] == next[result->accepted - 1]) result->accepted++;
-    for (uint32_t row = known - 1; asked->samples && row < result->accepted; row++) result->token[result->count++] = next[row];
+    for (uint32_t row = known - 1; asked->samples && row < result->accepted; row++) {
+        result->token[result->count++] = next[row];
+        result->bits += bits[row];
+    }
 }
 
-/* What the last stage knows: rows to keep, and a word over the tokens that it has sampled, so that its ranks cannot go apart unseen. */
-static void accept_step(Worker *worker, const KvgStep *step, const uint16_t *next, uint32_t accepted[PLACES_MAX], uint64_t *digest)
+/* What the last stage knows: rows to keep, and a word over what it has computed, so that its ranks cannot go apart unseen. */
+static void accept_step(Worker *worker, const KvgStep *step, const Found *found, uint32_t accepted[PLACES_MAX], uint64_t *digest)
 {
     const Order    *order = &worker->order;
     const uint32_t *rows = kvg_step_rows(step);
     const uint16_t *token = order->token;
 
     *digest = 1;
-    for (uint32_t place = 0; place < order->place_count; place++) {
+    for (uint32_t place = 0, t = 0; place < order->place_count; t += rows[place++]) {
         ReportPlace *result = &worker->report.place[place];
-        accept_place(&order->place[place], rows[place], token, next, result);
+        accept_place(&order->place[place], rows[place], token, found->next + t, found->bits + t, result);
         accepted[place] = result->accepted;
-        for (uint32_t i = 0; i < result->count; i++) *digest = (*digest ^ result->token[i]) * UINT64_C(0x100000001b3);
+        *digest = (*digest ^ result->bits) * UINT64_C(0x100000001b3) + 1;
         token += order->place[place].rows;
-        next += rows[place];
     }
 }
 
@@ -248,16 +251,16 @@ static KvgStatus do_step(Worker *worker)
 {
     KvgBatch *batch = worker->batch[worker->order.lane];
     KvgCommit commit = KVG_COMMIT_INIT;
-    uint16_t  next[STEP_TOKENS_MAX];
+    Found     found;
     uint32_t  accepted[PLACES_MAX] = { 0 };
     uint64_t  begun_ns = now_ns(), library_ns, post_ns;
     KvgStep  *step;
 
     TRY(begin_step(worker, batch, &step));
     library_ns = now_ns() - begun_ns;
-    TRY(forward_step(&worker->forward, batch, step, &worker->order, next));
+    TRY(forward_step(&worker->forward, batch, step, &worker->order, &found));
     if (is_last_stage(worker)) {
-        accept_step(worker, step, next, accepted, &commit.user_digest);
+        accept_step(worker, step, &found, accepted, &commit.user_digest);
         commit.accepted = accepted;
     }
     if ((int)worker->rank == worker->options->refuse_rank && kvg_step_number(step) == worker->options->refuse_step) commit.refuse = KVG_EDEVICE;

@@ -12,6 +12,7 @@
 
 typedef struct Reference {
     Model   *model;
+    uint64_t bits;     /* of all tokens it has made, as the embedding's summary has it */
     KvFormat format_k, format_v;
     float    keys[MODEL_LAYERS][MODEL_KV_HEADS][MODEL_CONTEXT][MODEL_DIM], values[MODEL_LAYERS][MODEL_KV_HEADS][MODEL_CONTEXT][MODEL_DIM];
 } Reference;
@@ -50,8 +51,8 @@ static inline void reference_attention(Reference *reference, uint32_t layer, uin
     }
 }
 
-/* The token after `token` at `position`. */
-static inline uint16_t reference_next(Reference *reference, uint16_t token, uint32_t position)
+/* The token after `token` at `position`; `counts` if it is one that is told. */
+static inline uint16_t reference_next(Reference *reference, uint16_t token, uint32_t position, int counts)
 {
     float x[MODEL_HIDDEN], normed[MODEL_HIDDEN], partials[MODEL_HEADS][MODEL_HIDDEN];
 
@@ -64,6 +65,7 @@ static inline uint16_t reference_next(Reference *reference, uint16_t token, uint
         for (uint32_t block = 0; block < MODEL_HEADS; block++) model_ffn(reference->model, layer, block, normed, partials[block]);
         model_add(x, partials[0], MODEL_HIDDEN);
     }
+    if (counts) reference->bits = (reference->bits + model_bits(x)) % (UINT64_C(1) << 52);
     return model_next(reference->model, x);
 }
 
@@ -71,7 +73,7 @@ static inline uint16_t reference_next(Reference *reference, uint16_t token, uint
 static inline void reference_serve(Reference *reference, uint16_t *tokens, uint32_t count, uint32_t more)
 {
     for (uint32_t position = 0; position + 1 < count + more; position++) {
-        uint16_t next = reference_next(reference, tokens[position], position);
+        uint16_t next = reference_next(reference, tokens[position], position, position + 1 >= count);
         if (position + 1 >= count) tokens[position + 1] = next;
     }
 }

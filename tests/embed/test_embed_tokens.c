@@ -24,6 +24,7 @@ typedef struct Answers {
     uint16_t token[ASKED][MORE_MAX];
     uint32_t count[ASKED];
     int      done[ASKED];
+    uint64_t bits;     /* over all residuals that tokens were taken from */
     json_t  *summary;
 } Answers;
 
@@ -45,6 +46,7 @@ static void expect(Answers *answers, KvFormat format_k, KvFormat format_v)
         answers->count[i] = asked[i].more;
         answers->done[i] = 1;
     }
+    answers->bits = reference->bits;
     reference_free(reference);
 }
 
@@ -94,6 +96,7 @@ static double compare(const char *arguments, const Answers *with, const char *ke
         ck_assert_msg(answers.done[i] && answers.count[i] == with->count[i] && memcmp(answers.token[i], with->token[i], with->count[i] * sizeof(uint16_t)) == 0,
                       "%s: request %d has other tokens than the reference", arguments, i);
     }
+    ck_assert_msg((uint64_t)client_number(answers.summary, "bits") == with->bits, "%s: the tokens are right, and their residuals are not the same bits", arguments);
     ck_assert_msg(client_number(answers.summary, "booked_bytes") == 0, "%s: bytes are still booked", arguments);
     ck_assert_double_eq(client_number(answers.summary, "served"), ASKED);
     number = client_number(answers.summary, key);

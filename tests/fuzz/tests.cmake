@@ -8,11 +8,12 @@ set(kvg_fuzz_trace_sources trace.c plan_trace.c)
 set(kvg_fuzz_plan_sources plan_trace.c)
 set(kvg_fuzz_options_sources options.c plan_arguments.c replay_options.c replay_fault.c replay_sight.c replay_planes.c replay_recurrent.c
   replay_generator.c replay_schedule.c)
+set(kvg_fuzz_wire_sources ../embed/wire.c)
 set(kvg_fuzz_rendezvous_link -Wl,--wrap=connect)
 set(kvg_fuzz_config_seeds ${KVG_TEST_DATA}/models)
 
 add_custom_target(fuzzers)
-foreach(name fuzz_config fuzz_gguf fuzz_trace fuzz_options fuzz_plan fuzz_records fuzz_messages fuzz_frames fuzz_rendezvous)
+foreach(name fuzz_config fuzz_gguf fuzz_trace fuzz_options fuzz_plan fuzz_records fuzz_messages fuzz_frames fuzz_rendezvous fuzz_wire)
   string(REPLACE fuzz_ "" short ${name})
   set(source ${kvg_fuzz_dir}/${name}.c)
   set(sources ${kvg_fuzz_${short}_sources})
