@@ -15,6 +15,7 @@
 #include <kvgrid/dev.h>
 #include <kvgrid/kvgrid_comm_board.h>
 #include <kvgrid/kvgrid_vote.h>
+#include <kvgrid/tracer.h>
 
 KVG_BEGIN_DECLS
 
@@ -53,6 +54,10 @@ KVG_API KvgStatus kvg_cuda_forget_stream(KvDev *dev, KvgStream stream);
 /** A file descriptor of the memory behind `address` of a reserved range, for another process of this machine (SCM_RIGHTS), with its first
  *  address and bytes. The caller closes it. EINVAL nothing of ours is mapped there; EDEVICE. */
 KVG_API KvgStatus kvg_cuda_export(KvDev *dev, const void *address, int *fd, void **base, size_t *bytes);
+
+/** A tracer that shows the library's ranges as NVTX ranges of the domain "kvgrid", with tracer.h's value as payload, to a profiler that is attached
+ *  (nsys profile --trace=nvtx,cuda): kvg_tracer_set(kvg_cuda_tracer()). Needs no device and no driver; nothing to free. */
+KVG_API const KvgTracer *kvg_cuda_tracer(void);
 
 KVG_END_DECLS
 #endif

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/base/traced.h"
+
 /* ---- may it be captured at all? */
 
 static KvgStatus check_classes(const KvgPlacement *placement)
@@ -198,7 +200,7 @@ void kvg_capture_give_up(KvgBatch *batch)
     kvg_graph_free(graph);
 }
 
-KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, KvgStream stream)
+static KvgStatus capture_begin(KvgBatch *batch, const KvgCapture *capture, KvgStream stream)
 {
     KvgGraph *graph = NULL;
     uint32_t  rows_max;
@@ -227,7 +229,12 @@ KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, Kv
     return status;
 }
 
-KvgStatus kvg_batch_capture_end(KvgBatch *batch, KvgGraph **graph_p)
+KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, KvgStream stream)
+{
+    KVG_RETURN_RANGED(KVG_RANGE_CAPTURE, 0, capture_begin(batch, capture, stream));
+}
+
+static KvgStatus capture_end(KvgBatch *batch, KvgGraph **graph_p)
 {
     KvgRun   *run = batch != NULL ? batch->run : NULL;
     KvgGraph *graph = run != NULL ? run->capturing : NULL;
@@ -251,6 +258,11 @@ KvgStatus kvg_batch_capture_end(KvgBatch *batch, KvgGraph **graph_p)
 err_give_up:
     kvg_capture_give_up(batch);
     return status;
+}
+
+KvgStatus kvg_batch_capture_end(KvgBatch *batch, KvgGraph **graph_p)
+{
+    KVG_RETURN_RANGED(KVG_RANGE_CAPTURE, 0, capture_end(batch, graph_p));
 }
 
 KvgStatus kvg_run_arrays(const KvgBatch *batch, KvgRunArrays *arrays)

@@ -326,6 +326,7 @@ struct KvgPlacement {
     int            asleep;      /* agreed */
     KvgSnapshot   *snapshots;   /* alive: their device memory goes with the placement */
     KvgStats       stats;
+    uint64_t       placed_ns;   /* when, by the grid's clock */
 };
 
 /* The plan that these bytes a rank [ranks] give; freed by kvg_grid_plan_free. */

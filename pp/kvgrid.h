@@ -6,6 +6,7 @@
 
 #include <kvgrid/status.h>
 #include <kvgrid/log.h>
+#include <kvgrid/tracer.h>
 #include <kvgrid/policy.h>
 #include <kvgrid/format.h>
 #include <kvgrid/model.h>
@@ -40,6 +41,7 @@
 #include <kvgrid/sequence.h>
 #include <kvgrid/rebuild.h>
 #include <kvgrid/run.h>
+#include <kvgrid/stats.h>
 #include <kvgrid/step.h>
 #include <kvgrid/taps_gather.h>
 

@@ -279,6 +279,7 @@ KvgStatus kvg_place_lay(KvgPlacement *placement)
     KVG_TRY(check_room(placement));
     placement->lo = placement->plan.ranks[placement->grid->rank].lo;
     placement->hi = placement->plan.ranks[placement->grid->rank].hi;
+    placement->placed_ns = kvg_grid_now(placement->grid);
     return KVG_OK;
 }
 

@@ -40,47 +40,6 @@ void kvg_placement_ledger(const KvgPlacement *placement, KvgLedger *ledger)
     }
 }
 
-KvgStatus kvg_layer_counts(const KvgPlacement *placement, uint32_t il, KvEncodeCounts *counts)
-{
-    const KvPlaneView *view = kvg_placement_view(placement, il);
-
-    if (view == NULL) {
-        return KVG_EINVAL;
-    }
-    *counts = kvg_store_counts(placement->store, view->layer);
-    return KVG_OK;
-}
-
-KvgStatus kvg_stats(const KvgPlacement *placement, KvgStats *stats)
-{
-    KvStoreBytes bytes;
-
-    if (placement == NULL || stats == NULL || stats->size != sizeof *stats) {
-        return kvg_fail(KVG_EINVAL, "kvg_stats needs a placement and a KvgStats whose size is set");
-    }
-    *stats = placement->stats;
-    stats->size = sizeof *stats;
-    bytes = kvg_store_bytes(placement->store);
-    stats->booked_bytes = bytes.booked;
-    stats->taken_bytes = bytes.taken;
-    stats->memory_bytes = placement->options.memory_bytes;
-    for (uint32_t i = 0; i < placement->options.max_sequences; i++) {
-        if (placement->sequences[i].open) {
-            stats->sequences_open++;
-            stats->content_bytes += kvg_kv_cache_content_bytes(&placement->sequences[i].cache);
-        }
-    }
-    for (uint32_t il = placement->lo; il < placement->hi; il++) {
-        const KvPlaneView *view = kvg_store_shown_view(placement->store, il);
-        if (view != NULL && view->owns) {
-            KvEncodeCounts counts = kvg_store_counts(placement->store, il);
-            stats->nonfinite += counts.nonfinite;
-            stats->saturated += counts.saturated;
-        }
-    }
-    return KVG_OK;
-}
-
 void kvg_placement_destroy(KvgPlacement *placement)
 {
     if (placement == NULL) {

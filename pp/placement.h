@@ -85,22 +85,7 @@ KVG_API KvgStatus kvg_placement_wake_start(KvgPlacement *placement, KvgSetup **s
 /** 1 between sleep and wake. Reach: local. */
 KVG_API int kvg_placement_asleep(const KvgPlacement *placement);
 
-/** Counters of this rank, and its bytes (S3). Reach: local. */
-typedef struct KvgStats {
-    size_t   size;            /* set by the caller to sizeof(KvgStats) */
-    uint64_t content_bytes;   /* live rows */
-    uint64_t booked_bytes;    /* units set aside */
-    uint64_t taken_bytes;     /* slabs got from host or device, those made ahead included */
-    uint64_t memory_bytes;    /* what this rank gives to sequence state, told or measured */
-    uint64_t sequences_open;
-    uint64_t steps, commits, rollbacks; /* steps decided: published, and rolled back for whatever reason */
-    uint64_t refusals[KVG_STATUS_COUNT]; /* per-sequence refusals from begin and open, by code */
-    uint64_t grows;           /* times a sequence's booked rows were raised after it was opened */
-    uint64_t resizes;
-    uint64_t nonfinite, saturated; /* elements, over this rank's layers */
-} KvgStats;
-KVG_API KvgStatus kvg_stats(const KvgPlacement *placement, KvgStats *stats);
-/** The same two counts for one layer. EINVAL if the layer is not here. */
+/** Elements that went wrong when layer `il` was encoded so far (S1); of all layers together: kvg_stats. EINVAL: the layer is not here, or keeps no rows. */
 KVG_API KvgStatus kvg_layer_counts(const KvgPlacement *placement, uint32_t il, KvEncodeCounts *counts);
 
 KVG_END_DECLS

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/traced.h"
+
 static KvgStatus check_rows(const KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot)
 {
     const KvgBatch *batch = graph->batch;
@@ -215,13 +217,11 @@ static void plan(KvgGraph *graph, const uint32_t *rows_per_slot, uint32_t steps,
     kvg_vote_allow(run->control, batch->placement->grid->timeout_ns / 1000u);
 }
 
-KvgStatus kvg_run_begin_joint(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream)
+static KvgStatus begin(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream)
 {
-    KvgGrid  *grid;
+    KvgGrid  *grid = graphs[0]->batch->placement->grid;
     KvgStatus status = KVG_OK;
 
-    KVG_TRY(check_joint(graphs, rows_per_slot, count, steps, stream));
-    grid = graphs[0]->batch->placement->grid;
     KVG_TRY(await_all(grid->votes));
     KVG_TRY(kvg_grid_usable(grid));
     kvg_votes_release(grid->votes, grid->votes->begun);
@@ -236,6 +236,12 @@ KvgStatus kvg_run_begin_joint(KvgGraph *const *graphs, const uint32_t *const *ro
     }
     grid->run_count = count;
     return KVG_OK;
+}
+
+KvgStatus kvg_run_begin_joint(KvgGraph *const *graphs, const uint32_t *const *rows_per_slot, uint32_t count, uint32_t steps, KvgStream stream)
+{
+    KVG_TRY(check_joint(graphs, rows_per_slot, count, steps, stream));
+    KVG_RETURN_RANGED(KVG_RANGE_RUN, graphs[0]->batch->placement->grid->votes->begun + 1, begin(graphs, rows_per_slot, count, steps, stream));
 }
 
 KvgStatus kvg_run_begin(KvgGraph *graph, uint32_t steps, const uint32_t *rows_per_slot, KvgStream stream)
@@ -261,7 +267,7 @@ KvgStatus kvg_graph_launch(KvgGraph *graph, KvgStream stream)
     if (graph->joined) {
         return kvg_fail(KVG_EINVAL, "kvg_graph_launch: the nodes were captured into a graph of yours; launch that");
     }
-    return kvg_run_ops(batch)->graph_launch(batch->placement->device.self, graph->graph, stream);
+    KVG_RETURN_RANGED(KVG_RANGE_RUN, batch->run->first, kvg_run_ops(batch)->graph_launch(batch->placement->device.self, graph->graph, stream));
 }
 
 static int names(const KvgBatch *batch, const KvgSequence *sequence)

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/traced.h"
+
 /* ---- waiting */
 
 static KvgStatus await_stream(KvgBatch *batch, KvgStream stream)
@@ -62,6 +64,7 @@ static void adopt_lengths(KvgBatch *batch)
         uint64_t committed = run->lengths[sequence->cache.slot] - run->base[i];
         KVG_ASSERT(committed <= (run->last - run->first + 1) * run->rows[i]);
         run->result_rows[i] = (uint32_t)committed;
+        batch->placement->stats.rows += committed;
         kvg_kv_cache_run_end(&sequence->cache, committed, (uint32_t)run->columns[sequence->cache.slot]);
         kvg_sequence_forget_logits(sequence);
     }
@@ -106,6 +109,7 @@ static void remember_published(KvgBatch *batch)
     run->outcome = run->step->outcome;
     batch->placement->stats.steps += run->published - 1; /* and this one */
     batch->placement->stats.commits += run->published - 1;
+    batch->placement->stats.outcomes[KVG_OUTCOME_PUBLISHED] += run->published - 1;
 }
 
 /* Steps of a run that are not remembered for themselves: published everywhere, or never taken by a batch that stopped. */
@@ -344,21 +348,13 @@ KvgStatus kvg_run_result(const KvgGraph *graph, KvgRunResult *result)
     return run->status == KVG_OK ? KVG_OK : kvg_fail(run->status, "%s", run->why);
 }
 
-KvgStatus kvg_run_end(KvgGraph *graph, KvgStream stream, KvgRunResult *result)
+static KvgStatus end(KvgGraph *graph, KvgStream stream, KvgRunResult *result)
 {
-    KvgBatch *batch = graph != NULL ? graph->batch : NULL, *batches[KVG_STEP_BATCHES_MAX];
-    KvgGrid  *grid;
-    uint32_t  count;
+    KvgGrid  *grid = graph->batch->placement->grid;
+    KvgBatch *batches[KVG_STEP_BATCHES_MAX];
+    uint32_t  count = grid->run_count;
     KvgStatus status;
 
-    if (batch == NULL || stream == NULL || (result != NULL && result->size != sizeof *result)) {
-        return kvg_fail(KVG_EINVAL, "kvg_run_end: a graph, the stream that its replays were launched on, and a result with its size set (or NULL)");
-    }
-    if (batch->run->graph != graph) {
-        return kvg_fail(KVG_ESTALE, "kvg_run_end: no run of this graph is on");
-    }
-    grid = batch->placement->grid;
-    count = grid->run_count;
     memcpy(batches, grid->run, sizeof batches);
     status = finish_stream(grid, batches, count, stream);
     grid->run_count = 0;
@@ -367,4 +363,15 @@ KvgStatus kvg_run_end(KvgGraph *graph, KvgStream stream, KvgRunResult *result)
     else lose_run(grid, batches, count);
     for (uint32_t b = 0; b < count; b++) drop_closed(batches[b]);
     return kvg_run_result(graph, result);
+}
+
+KvgStatus kvg_run_end(KvgGraph *graph, KvgStream stream, KvgRunResult *result)
+{
+    if (graph == NULL || graph->batch == NULL || stream == NULL || (result != NULL && result->size != sizeof *result)) {
+        return kvg_fail(KVG_EINVAL, "kvg_run_end: a graph, the stream that its replays were launched on, and a result with its size set (or NULL)");
+    }
+    if (graph->batch->run->graph != graph) {
+        return kvg_fail(KVG_ESTALE, "kvg_run_end: no run of this graph is on");
+    }
+    KVG_RETURN_RANGED(KVG_RANGE_RUN, graph->batch->run->first, end(graph, stream, result));
 }

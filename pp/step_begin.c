@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/traced.h"
+
 /* What a step is asked to cover: rows for each place of one batch or several. */
 typedef struct Asked {
     KvgBatch *const       *batches;
@@ -270,33 +272,38 @@ static KvgStatus check_unposted(const Asked *asked)
     return KVG_OK;
 }
 
-KvgStatus kvg_step_begin_joint(KvgBatch *const *batches, const uint32_t *const *rows_per_slot, uint32_t count, KvgStep **step_p)
+static KvgStatus begin(const Asked *asked, KvgStep **step_p)
 {
-    Asked     asked = { batches, rows_per_slot, count };
-    KvgVotes *votes;
+    KvgVotes *votes = asked->batches[0]->placement->grid->votes;
     KvgStep  *step;
 
-    if (step_p == NULL) {
-        return kvg_fail(KVG_EINVAL, "kvg_step_begin needs a place for the step");
-    }
-    KVG_TRY(check_asked(&asked));
-    votes = batches[0]->placement->grid->votes;
     KVG_TRY(kvg_grid_whole(votes->grid));
     KVG_TRY(kvg_grid_no_run(votes->grid));
-    KVG_TRY(check_unposted(&asked));
+    KVG_TRY(check_unposted(asked));
     KVG_TRY(await_window(votes));
-    KVG_TRY(await_named(&asked));
+    KVG_TRY(await_named(asked));
     KVG_TRY(kvg_grid_usable(votes->grid)); /* a decision may have found that posted calls went apart */
     release_window(votes);
-    release_named(&asked);
-    step = kvg_step_place(votes, ++votes->begun, batches, count);
-    for (uint32_t b = 0; b < count; b++) {
-        plan_batch(step, batches[b], rows_per_slot[b]);
-        batches[b]->open_step = step;
+    release_named(asked);
+    step = kvg_step_place(votes, ++votes->begun, asked->batches, asked->count);
+    for (uint32_t b = 0; b < asked->count; b++) {
+        plan_batch(step, asked->batches[b], asked->rows[b]);
+        asked->batches[b]->open_step = step;
     }
     *step_p = step;
     flush(step);
     return KVG_OK;
+}
+
+KvgStatus kvg_step_begin_joint(KvgBatch *const *batches, const uint32_t *const *rows_per_slot, uint32_t count, KvgStep **step)
+{
+    const Asked asked = { batches, rows_per_slot, count };
+
+    if (step == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_step_begin needs a place for the step");
+    }
+    KVG_TRY(check_asked(&asked));
+    KVG_RETURN_RANGED(KVG_RANGE_PLAN, batches[0]->placement->grid->votes->begun + 1, begin(&asked, step));
 }
 
 KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep **step)
@@ -304,11 +311,8 @@ KvgStatus kvg_step_begin(KvgBatch *batch, const uint32_t *rows_per_slot, KvgStep
     return kvg_step_begin_joint(&batch, &rows_per_slot, 1, step);
 }
 
-KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
+static KvgStatus extend(KvgStep *step, const uint32_t *rows_per_slot)
 {
-    if (step == NULL || rows_per_slot == NULL || step->state != KVG_STEP_BEGUN) {
-        return kvg_fail(KVG_ESTALE, "only a step that is begun and not posted can be extended");
-    }
     KVG_TRY(kvg_grid_usable(step->votes->grid));
     memset(step->rows, 0, step->slots * sizeof *step->rows);
     for (uint32_t place = 0; place < step->slots; place++) { /* places that take no part in the step cannot join it */
@@ -333,6 +337,14 @@ KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
     }
     flush(step);
     return KVG_OK;
+}
+
+KvgStatus kvg_step_extend(KvgStep *step, const uint32_t *rows_per_slot)
+{
+    if (step == NULL || rows_per_slot == NULL || step->state != KVG_STEP_BEGUN) {
+        return kvg_fail(KVG_ESTALE, "only a step that is begun and not posted can be extended");
+    }
+    KVG_RETURN_RANGED(KVG_RANGE_PLAN, step->number, extend(step, rows_per_slot));
 }
 
 const uint32_t *kvg_step_rows(const KvgStep *step)

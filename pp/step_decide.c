@@ -9,23 +9,66 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/traced.h"
+
 /* A rank may die with its record on the wire while another connection reports the death first. */
 #define RECORD_GRACE_NS (50u * 1000u * 1000u)
 
 /* ---- ending a step */
+
+/* The counters of the b-th batch's placement; NULL if it has gone, or an earlier batch of the step has the same: a step counts once. */
+static KvgStats *counters(const KvgStep *step, uint32_t b)
+{
+    for (uint32_t earlier = 0; earlier < b; earlier++) {
+        if (step->placement[earlier] == step->placement[b]) {
+            return NULL;
+        }
+    }
+    return step->placement[b] != NULL ? &step->placement[b]->stats : NULL;
+}
 
 static void set_outcome(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
 {
     step->outcome = (KvgOutcome){ .size = sizeof(KvgOutcome), .step = step->number, .kind = kind, .status = status, .rank = -1,
                                   .rank_b = -1, .field = "", .accepted = step->accepted, .replay = step->replay };
     for (uint32_t b = 0; b < step->batch_count; b++) {
-        KvgStats *stats = step->placement[b] != NULL ? &step->placement[b]->stats : NULL;
+        KvgStats *stats = counters(step, b);
         if (stats == NULL) {
             continue;
         }
         stats->steps++;
         stats->commits += kind == KVG_OUTCOME_PUBLISHED;
         stats->rollbacks += kind != KVG_OUTCOME_PUBLISHED;
+        stats->outcomes[kind]++;
+    }
+}
+
+/* How long the vote took. In a captured run the device has decided, and what is posted here after the fact measures nothing. */
+static void note_latency(const KvgStep *step)
+{
+    uint64_t ns;
+
+    if (step->captured) {
+        return;
+    }
+    ns = kvg_grid_now(step->votes->grid) - step->posted_ns;
+    for (uint32_t b = 0; b < step->batch_count; b++) {
+        KvgStats *stats = counters(step, b);
+        if (stats != NULL) {
+            stats->votes++;
+            stats->vote_latency[kvg_latency_bucket(ns)]++;
+            stats->vote_latency_ns += ns;
+        }
+    }
+}
+
+static void note_refusal(const KvgStep *step, KvgStatus reason)
+{
+    for (uint32_t b = 0; b < step->batch_count; b++) {
+        KvgStats *stats = counters(step, b);
+        if (stats != NULL && (unsigned)reason < KVG_STATUS_COUNT) { /* it is another rank's word */
+            stats->vote_refusals[reason]++;
+        }
     }
 }
 
@@ -40,6 +83,8 @@ static void decided(KvgStep *step, KvgOutcomeKind kind, KvgStatus status)
 
 void kvg_step_publish(KvgStep *step, const uint16_t *stored)
 {
+    const KvgTracer *tracer = kvg_range_begin(KVG_RANGE_PUBLISH, step->number);
+
     for (uint32_t i = 0; i < step->count; i++) {
         KvStepEntry *entry = &step->entries[i];
         uint32_t     rows = stored[i] == KVG_VOTE_ACCEPTED_ALL ? entry->staged : stored[i];
@@ -47,11 +92,13 @@ void kvg_step_publish(KvgStep *step, const uint16_t *stored)
         step->accepted[entry->slot] = rows;
         if (entry->sequence != NULL) {
             step->replay[entry->slot] = kvg_kv_cache_finalize(&entry->sequence->cache, rows);
+            entry->sequence->placement->stats.rows += rows;
             if (step->captured) entry->sequence->cache.held.back = 0; /* as on the ranks whose device has published it */
         }
     }
     step->why[0] = '\0';
     decided(step, KVG_OUTCOME_PUBLISHED, KVG_OK);
+    kvg_range_end(tracer, KVG_RANGE_PUBLISH);
 }
 
 void kvg_step_adopt_published(KvgStep *step)
@@ -117,6 +164,7 @@ static void refused(KvgStep *step, const KvVoteOutcome *vote)
     int tainted = vote->status == KVG_ETAINTED;
 
     undo_staged(step);
+    note_refusal(step, (KvgStatus)vote->status);
     if (tainted) {
         taint_flagged(step, step->votes->votes[vote->rank]->accepted_rows, step->votes->votes[vote->rank]->count);
     }
@@ -233,11 +281,12 @@ static void gather_votes(KvgVotes *votes, const KvRecordSlot *slot)
     }
 }
 
-static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
+static KvgStatus count_votes(KvgStep *step, KvRecordSlot *slot)
 {
     KvgVotes     *votes = step->votes;
     KvVoteOutcome vote;
 
+    note_latency(step);
     gather_votes(votes, slot);
     kvg_vote_decide(votes->votes, (uint32_t)votes->grid->ranks, votes->grid->tp, &vote);
     vote.rank = (uint16_t)stands_for(votes->grid, vote.rank); /* whose record it is that stands there: not what it says of itself */
@@ -258,6 +307,11 @@ static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
     undo_staged(step);
     decided(step, KVG_OUTCOME_UNACCEPTED, KVG_EINVAL);
     return KVG_OK;
+}
+
+static KvgStatus decide(KvgStep *step, KvRecordSlot *slot)
+{
+    KVG_RETURN_RANGED(KVG_RANGE_DECIDE, step->number, count_votes(step, slot));
 }
 
 /* ---- comparing the running digests */

@@ -1,5 +1,6 @@
 /* Step, the act of posting: one record says what this rank staged, and whether it is ready. */
 #include "pp/internal.h"
+#include "runtime/base/traced.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,9 +112,8 @@ void kvg_votes_send(KvgVotes *votes)
     }
 }
 
-KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
+static KvgStatus post(KvgStep *step, const KvgCommit *commit)
 {
-    KVG_TRY(check_commit(step, commit));
     KVG_TRY(kvg_grid_usable(step->votes->grid)); /* in doubt a rank posts nothing more */
     KvgVotes     *votes = step->votes;
     KvgGrid      *grid = votes->grid;
@@ -138,7 +138,13 @@ KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
     record->layout = layout_digest(step);
     kvg_records_own(votes, step->number);
     step->state = KVG_STEP_POSTED;
-    step->posted_ns = grid->ranks > 1 ? kvg_grid_now(grid) : 0;
+    step->posted_ns = kvg_grid_now(grid);
     kvg_step_close_batches(step);
     return send_record(step);
+}
+
+KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
+{
+    KVG_TRY(check_commit(step, commit));
+    KVG_RETURN_RANGED(KVG_RANGE_POST, step->number, post(step, commit));
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/base/traced.h"
+
 /* ---- the walk */
 
 typedef struct PassPlace {
@@ -170,7 +172,7 @@ static KvgStatus check_kv(const KvgPlacement *placement, uint32_t il, const KvgR
     return KVG_OK;
 }
 
-KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream)
+static KvgStatus write_kv_layer(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream)
 {
     KVG_TRY(check_kv(batch->placement, il, rows));
     if (writes_at_once(batch)) {
@@ -182,6 +184,11 @@ KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStr
         return kvg_store_write_batch(batch->placement->store, il, &places, &k, &v, stream);
     }
     return walk_pass(batch, il, rows->first_token, write_kv, rows, stream);
+}
+
+KvgStatus kvg_write_kv(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream)
+{
+    KVG_RETURN_RANGED(KVG_RANGE_WRITE, il, write_kv_layer(batch, il, rows, stream));
 }
 
 KvgStatus kvg_sequence_fill_kv(KvgSequence *sequence, uint32_t il, uint64_t row, uint32_t rows, const KvgRows *rows_in, KvgStream stream)
@@ -223,7 +230,7 @@ static KvgStatus write_latent(const KvgBatch *batch, uint32_t il, const PassPlac
                                   indexed ? &index : NULL, view->index_kind == KVG_INDEX_POOLED ? rows->key : NULL, rows->user, stream);
 }
 
-KvgStatus kvg_write_latent(KvgBatch *batch, uint32_t il, const KvgLatentRows *rows, KvgStream stream)
+static KvgStatus write_latent_layer(KvgBatch *batch, uint32_t il, const KvgLatentRows *rows, KvgStream stream)
 {
     const KvLatentView *view = kvg_latent_view(batch, il);
 
@@ -245,6 +252,11 @@ KvgStatus kvg_write_latent(KvgBatch *batch, uint32_t il, const KvgLatentRows *ro
         return kvg_store_write_latent_batch(batch->placement->store, il, &places, &latent, view->index_kind != KVG_INDEX_NONE ? &keys : NULL, stream);
     }
     return walk_pass(batch, il, rows->first_token, write_latent, rows, stream);
+}
+
+KvgStatus kvg_write_latent(KvgBatch *batch, uint32_t il, const KvgLatentRows *rows, KvgStream stream)
+{
+    KVG_RETURN_RANGED(KVG_RANGE_WRITE, il, write_latent_layer(batch, il, rows, stream));
 }
 
 /* ---- recurrent state */
@@ -269,7 +281,7 @@ static KvgStatus update_recurrent(const KvgBatch *batch, uint32_t il, const Pass
                                       rows->scratch, stream);
 }
 
-KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream)
+static KvgStatus update_recurrent_layer(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream)
 {
     if (kvg_recurrent_view(batch, il) == NULL) {
         return KVG_EINVAL;
@@ -282,6 +294,11 @@ KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentR
         return kvg_fail(KVG_ENOTSUP, "update of layer %u in a capture: its rows are made on the host; launch your own kernel over kvg_recurrent_view", il);
     }
     return walk_pass(batch, il, NULL, update_recurrent, rows, stream);
+}
+
+KvgStatus kvg_recurrent_update(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream)
+{
+    KVG_RETURN_RANGED(KVG_RANGE_WRITE, il, update_recurrent_layer(batch, il, rows, stream));
 }
 
 /* ---- views */

@@ -222,6 +222,8 @@ KvgStatus kvg_store_rebase(KvStore *store, uint32_t class_index, uint32_t slot, 
                            uint64_t new_base, KvgStream stream);
 /* Elements that went wrong when layer `layer` was encoded so far. */
 KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer);
+/* The same, of all layers here together. */
+KvEncodeCounts kvg_store_counts_sum(const KvStore *store);
 
 /* ---- bytes (S3) */
 typedef struct KvStoreBytes {

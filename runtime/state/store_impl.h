@@ -171,6 +171,7 @@ KvgStatus kvg_store_decode(KvStore *store, KvFormat format, KvRowsAt at, uint32_
 /* A copy of `bytes` bytes of host memory on the device, until the next call of this. */
 KvgStatus      kvg_store_lend(KvStore *store, const void *source, size_t bytes, KvgStream stream, const void **lent);
 KvEncodeCounts kvg_store_device_counts(const KvStore *store, uint32_t index);
+KvEncodeCounts kvg_store_device_counts_sum(const KvStore *store);
 
 StoreLayer *kvg_store_find_layer(const KvStore *store, uint32_t layer);
 /* Rows [row, row+rows) of the layer are booked and held. ELAPPED, ECAPACITY. */

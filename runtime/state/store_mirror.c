@@ -221,3 +221,23 @@ KvEncodeCounts kvg_store_device_counts(const KvStore *store, uint32_t index)
     kvg_store_copied(store, store->dev->ops->synchronize(store->dev->self, NULL));
     return counts;
 }
+
+KvEncodeCounts kvg_store_device_counts_sum(const KvStore *store)
+{
+    enum { AT_ONCE = 128 };
+    KvEncodeCounts sum = {0, 0}, counts[AT_ONCE];
+
+    kvg_store_copied(store, store->dev->ops->synchronize(store->dev->self, NULL));
+    for (uint32_t first = 0; first < store->layer_count; first += AT_ONCE) {
+        uint32_t layers = store->layer_count - first < AT_ONCE ? store->layer_count - first : AT_ONCE;
+
+        memset(counts, 0, sizeof counts);
+        kvg_store_copied(store, store->dev->ops->dtoh(store->dev->self, counts, &store->device_counts[first], layers * sizeof *counts, NULL));
+        kvg_store_copied(store, store->dev->ops->synchronize(store->dev->self, NULL));
+        for (uint32_t i = 0; i < layers; i++) {
+            sum.nonfinite += counts[i].nonfinite;
+            sum.saturated += counts[i].saturated;
+        }
+    }
+    return sum;
+}

@@ -4,6 +4,8 @@
 
 #include <kvgrid/log.h>
 
+#include "runtime/base/traced.h"
+
 static KvgStatus check_resize(const KvStore *store, uint32_t class_index, uint32_t units)
 {
     const KvPool *pool = &store->classes[class_index].pool;
@@ -56,7 +58,7 @@ void kvg_store_give_back_slabs(KvStore *store)
     }
 }
 
-KvgStatus kvg_store_extend_slabs(KvStore *store, const uint32_t *units)
+static KvgStatus extend_slabs(KvStore *store, const uint32_t *units)
 {
     for (uint32_t i = 0; i < store->layer_count; i++) {
         StoreLayer *layer = &store->layers[i];
@@ -67,6 +69,11 @@ KvgStatus kvg_store_extend_slabs(KvStore *store, const uint32_t *units)
         }
     }
     return KVG_OK;
+}
+
+KvgStatus kvg_store_extend_slabs(KvStore *store, const uint32_t *units)
+{
+    KVG_RETURN_RANGED(KVG_RANGE_GROW, 0, extend_slabs(store, units));
 }
 
 KvgStatus kvg_store_resize_prepare(KvStore *store, const uint32_t *units)

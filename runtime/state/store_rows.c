@@ -168,3 +168,15 @@ KvEncodeCounts kvg_store_counts(const KvStore *store, uint32_t layer_index)
     if (store->mirrored) return kvg_store_device_counts(store, (uint32_t)(layer - store->layers));
     return layer->counts;
 }
+
+KvEncodeCounts kvg_store_counts_sum(const KvStore *store)
+{
+    KvEncodeCounts sum = {0, 0};
+
+    if (store->mirrored) return kvg_store_device_counts_sum(store);
+    for (uint32_t i = 0; i < store->layer_count; i++) {
+        sum.nonfinite += store->layers[i].counts.nonfinite;
+        sum.saturated += store->layers[i].counts.saturated;
+    }
+    return sum;
+}

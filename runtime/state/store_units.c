@@ -1,6 +1,8 @@
 /* Store, units: the calls that both layouts answer, and the byte counts (S3). */
 #include "runtime/state/store_impl.h"
 
+#include "runtime/base/traced.h"
+
 uint32_t kvg_store_units_free(const KvStore *store, uint32_t class_index)
 {
     return store->classes[class_index].pool.free_count;
@@ -22,11 +24,17 @@ uint32_t kvg_store_held(const KvStore *store, uint32_t class_index, uint32_t slo
     return span->end - span->first;
 }
 
-KvgStatus kvg_store_book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
+static KvgStatus book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
 {
     if (store->layout == KVG_LAYOUT_FLAT) return kvg_store_flat_book(store, class_index, slot, end);
     kvg_store_pool_book(store, &store->classes[class_index], slot, end);
     return KVG_OK;
+}
+
+KvgStatus kvg_store_book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
+{
+    if (end <= store->classes[class_index].spans[slot].end) return book(store, class_index, slot, end);
+    KVG_RETURN_RANGED(KVG_RANGE_GROW, (uint64_t)end * KVG_CHUNK_ROWS, book(store, class_index, slot, end));
 }
 
 KvgStatus kvg_store_book_from(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t first, uint32_t end)

@@ -20,7 +20,7 @@ target_sources(test_serving PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
 target_sources(test_sleep_kinds PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
 
 # Captured runs on a device of the tests' own: the host twins of the kernels that write rows.
-foreach(suite test_run test_run_device test_run_faults test_run_refused test_run_joint test_run_rebuild)
+foreach(suite test_run test_run_device test_run_faults test_run_refused test_run_joint test_run_rebuild test_traced)
   target_sources(${suite} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
 endforeach()
 target_sources(test_device_faults PRIVATE ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)
