@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "launch/command/command.h"
+#include "launch/command/html_replay.h"
 #include "launch/command/options.h"
 #include "launch/command/replay_fork.h"
 #include "launch/command/replay_memory.h"
@@ -17,6 +18,7 @@
 #include "launch/command/replay_survive.h"
 #include "launch/command/replay_vote.h"
 #include "launch/command/trace.h"
+#include "launch/command/whole_file.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/mix.h"
@@ -150,9 +152,19 @@ static KvgStatus check_ranks(const ReplayOptions *options, const ReplayLaunch *l
                     options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks);
 }
 
+/* What rank 0 will write can be written: said before anything is served. */
+static KvgStatus check_files(const ReplayOptions *options, const ReplayLaunch *launch)
+{
+    if (launch->bootstrap.rank == 0 && options->metrics != NULL) {
+        KVG_TRY(kvg_whole_file_check("--metrics", options->metrics));
+    }
+    return launch->bootstrap.rank == 0 && options->report != NULL ? kvg_whole_file_check("--report", options->report) : KVG_OK;
+}
+
 static KvgStatus load_input(const ReplayOptions *options, const ReplayLaunch *launch, ReplayInput *input)
 {
     KVG_TRY(check_ranks(options, launch));
+    KVG_TRY(check_files(options, launch));
     KVG_TRY(resolve_policy(options, &input->policy));
     KVG_TRY(kvg_model_config_load(options->model, &input->config));
     return load_requests(options, input);
@@ -180,6 +192,8 @@ static KvgStatus compare_input(const ReplayOptions *options, const ReplayLaunch 
         { "--columns", options->columns },
         { "--mtp", (uint64_t)options->mtp },
         { "--vote", (uint64_t)options->vote },
+        { "--metrics", options->metrics != NULL },
+        { "--report", options->report != NULL },
         { "--fault", kvg_mix_term((uint64_t)options->fault.kind, options->fault.rank, options->fault.step, 0) },
     };
     return kvg_replay_compare(launch, items, sizeof items / sizeof *items);
@@ -238,6 +252,17 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, c
 
 /* ---- the run */
 
+/* The page, on rank 0; the ranks' series come together first, so it is collective. */
+static KvgStatus write_page(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayRun *run, const ReplayResult *result)
+{
+    const KvgBootstrap *bootstrap = &launch->bootstrap;
+    const HtmlReplay    page = { options, result, kvg_placement_plan(run->shared.placement), run->metrics.ranks, run->metrics.series, run->metrics.model };
+    ReplaySeries        mine = run->shared.series;
+    kvg_replay_series_end(&mine);
+    KVG_TRY(bootstrap->allgather(bootstrap->user, &mine, run->metrics.series, sizeof mine, launch->timeout_ms));
+    return bootstrap->rank == 0 ? kvg_html_replay_write(options->report, &page) : KVG_OK;
+}
+
 static int report(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayVote *vote, const ReplayRun *run)
 {
     ReplayResult result;
@@ -245,15 +270,21 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     if (status != KVG_OK) {
         return KVG_EXIT_FAILED;
     }
+    kvg_replay_vote_words(vote, result.vote, sizeof result.vote);
+    if (options->report != NULL) {
+        status = write_page(options, launch, run, &result);
+    }
     if (launch->bootstrap.rank == 0) {
-        kvg_replay_vote_words(vote, result.vote, sizeof result.vote);
         result.binding = launch->binding;
         kvg_replay_print_summary(&result);
         if (options->verify && result.checked_rows == 0) {
             fprintf(stderr, "kvgrid replay: nothing was verified: --verify found no rows, since %s\n",
                     result.refused == result.requests ? "every request was refused" : "the requests that were served have no tokens");
         }
-        status = options->json ? kvg_replay_print_json(options, &result) : KVG_OK;
+        if (options->json) {
+            KvgStatus printed = kvg_replay_print_json(options, &result);
+            status = status != KVG_OK ? status : printed;
+        }
         if (status == KVG_OK) {
             status = kvg_replay_result_judge(options, run, &result);
         }
@@ -272,6 +303,11 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
     if (status != KVG_OK) {
         return kvg_command_exit_status(status);
     }
+    status = kvg_replay_agree(launch, kvg_replay_metrics_create(options, input->config.name, grid, placement, &run.metrics));
+    if (status != KVG_OK) {
+        kvg_replay_run_free(&run);
+        return kvg_command_exit_status(status);
+    }
     status = kvg_replay_run_serve(&run);
     if (kvg_replay_is_bereaved(&run, &status)) {
         int left = kvg_replay_survive(&run);
@@ -280,6 +316,9 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
     }
     if (status == KVG_OK && options->trail != NULL) {
         status = kvg_replay_trail_write(&run.shared.trail, options->trail, launch->bootstrap.rank);
+    }
+    if (status == KVG_OK) {
+        status = kvg_replay_metrics_write(&run.metrics);
     }
     status = kvg_replay_agree_why(launch, status, run.shared.refused);
     int exit_status = status == KVG_OK ? report(options, launch, vote, &run) : KVG_EXIT_FAILED;

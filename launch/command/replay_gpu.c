@@ -58,6 +58,7 @@ KvgStatus kvg_replay_gpu_open(int ordinal, KvDev *dev)
         return kvg_fail(KVG_ENOTSUP, "--device cuda: %s", why);
     }
     want.device = ordinal;
+    kvg_tracer_set(kvg_cuda_tracer()); /* for a profiler, if one is attached */
     return kvg_dev_cuda(&want, dev);
 }
 

@@ -40,10 +40,11 @@ void kvg_replay_lane_free(ReplayLane *lane)
     *lane = (ReplayLane){ 0 };
 }
 
-static KvgStatus note_bytes(ReplayShared *shared)
+KvgStatus kvg_replay_note_bytes(ReplayShared *shared)
 {
     KvgStats stats = { .size = sizeof stats };
-    KVG_TRY(kvg_stats(shared->placement, &stats));
+    KVG_TRY(kvg_stats_quick(shared->placement, &stats));
+    kvg_replay_series_note(&shared->series, &shared->seen, kvg_clock_ns(), &stats);
     shared->peak.content = kvg_max_u64(shared->peak.content, stats.content_bytes);
     shared->peak.booked = kvg_max_u64(shared->peak.booked, stats.booked_bytes);
     if (stats.taken_bytes > shared->peak.taken) {
@@ -241,7 +242,7 @@ static int oom_may_be_due(const ReplayShared *shared, uint64_t *grows)
 {
     KvgStats stats = { .size = sizeof stats };
     *grows = 0;
-    if (!fault_is_here(shared, REPLAY_FAULT_OOM) || kvg_stats(shared->placement, &stats) != KVG_OK) {
+    if (!fault_is_here(shared, REPLAY_FAULT_OOM) || kvg_stats_quick(shared->placement, &stats) != KVG_OK) {
         return 0;
     }
     *grows = stats.grows;
@@ -283,7 +284,7 @@ KvgStatus kvg_replay_lane_begin(ReplayShared *shared, ReplayLane *lane, int *mov
     if (refused != KVG_OK) {
         return refused; /* on every rank alike, with its own sentence: no need to hear the vote */
     }
-    return note_bytes(shared);
+    return kvg_replay_note_bytes(shared);
 }
 
 /* A refusal that --fault asked for is redone; every other outcome but publish ends the run. */
@@ -375,7 +376,7 @@ KvgStatus kvg_replay_lane_finish(ReplayShared *shared, ReplayLane *lane)
     }
     KVG_TRY(advance(shared, lane, &outcome));
     KVG_TRY(note_commit(shared, lane));
-    KVG_TRY(note_bytes(shared));
+    KVG_TRY(kvg_replay_note_bytes(shared));
     flip_if_due(shared, lane, outcome.step);
     for (uint32_t seat = 0; seat < lane->count; seat++) {
         const ReplaySeat *at = &lane->seats[seat];

@@ -13,6 +13,7 @@
 #include "launch/command/replay_digest.h"
 #include "launch/command/replay_options.h"
 #include "launch/command/replay_schedule.h"
+#include "launch/command/replay_series.h"
 #include "launch/command/replay_trail.h"
 #include "launch/command/replay_verify.h"
 
@@ -77,11 +78,15 @@ typedef struct ReplayShared {
     ReplayTrail          trail;
     uint64_t             signed_ns;  /* when this rank last gave a sign of life while it wrote */
     ReplayBytes          peak;
+    ReplaySeries         series;     /* of this rank, over the run's time */
+    ReplaySeen           seen;
     ReplayDriver         driver;     /* when most was taken */
     ReplayLatencies      latencies;
 } ReplayShared;
 
 KvgStatus kvg_replay_lane_create(ReplayShared *shared, uint32_t seats, ReplayLane *lane);
+/* Notes what this rank holds now: peaks and series. */
+KvgStatus kvg_replay_note_bytes(ReplayShared *shared);
 /* Not to be called with a step begun and unposted. */
 void      kvg_replay_lane_free(ReplayLane *lane);
 

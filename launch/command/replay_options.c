@@ -14,7 +14,7 @@ typedef struct ReplayCounts {
     const char *layout, *fault, *device, *vote, *bind;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 27, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 29, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -49,6 +49,8 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--json", OPTION_FLAG, &options->json, NULL, "the last line is the summary as one object", 0, 0, 0 },
         { "--fault", OPTION_TEXT, &counts->fault, "SPEC", "flip:R@stepN, refuse:R@stepN, oom:R@growN, kill:R@Ts, exit:R@Ts or stall:R@Ts", 0, 0, 0 },
         { "--trail", OPTION_TEXT, &options->trail, "FILE", "write FILE.RANK at the end: what the rank held after each commit, as two sums", 0, 0, 0 },
+        { "--metrics", OPTION_TEXT, &options->metrics, "FILE", "rank 0 keeps the counters of all ranks in it, as text for Prometheus, about once a second", 0, 0, 0 },
+        { "--report", OPTION_TEXT, &options->report, "FILE", "rank 0 writes a page of pictures and tables at the end, as HTML that loads nothing", 0, 0, 0 },
         { "--help", OPTION_FLAG, &options->help, NULL, "print this", 0, 0, 0 },
     };
     memcpy(table, rows, sizeof rows);
@@ -154,7 +156,7 @@ static KvgStatus check_memory(const Option table[OPTION_COUNT_OF_REPLAY], const 
 
 KvgStatus kvg_replay_options_parse(int argc, char **argv, ReplayOptions *options)
 {
-    ReplayOptions parsed = { .requests = REPLAY_NO_LIMIT, .max_tokens = REPLAY_NO_LIMIT, .seed = 1, .ring = -1 };
+    ReplayOptions parsed = { .requests = REPLAY_NO_LIMIT, .max_tokens = REPLAY_NO_LIMIT, .seed = 1, .ring = -1, .words = argv, .word_count = argc };
     ReplayCounts  counts = { .tp = 1, .pp = 1, .concurrency = 16, .chunk = 512, .ranks_per_device = 1 };
     Option        table[OPTION_COUNT_OF_REPLAY];
     describe(&parsed, &counts, table);

@@ -15,6 +15,9 @@ typedef enum ReplayVoteKind { REPLAY_VOTE_AUTO = 0, REPLAY_VOTE_DEVICE, REPLAY_V
 typedef struct ReplayOptions {
     const char *model, *trace; /* paths; the argument vector's */
     const char *trail;         /* likewise; NULL: none */
+    const char *metrics, *report; /* likewise */
+    char      **words;         /* [word_count] all that was given, "replay" first; the argument vector */
+    int         word_count;
     uint32_t    ranks;         /* to fork on this machine; 0: a launcher has started them */
     uint32_t    tp, pp;
     uint64_t    requests;      /* the first of the trace; REPLAY_NO_LIMIT: all */

@@ -136,6 +136,7 @@ void kvg_replay_run_free(ReplayRun *run)
     for (uint32_t i = 0; i < run->shared.lane_count; i++) {
         kvg_replay_lane_free(&run->shared.lanes[i]);
     }
+    kvg_replay_metrics_free(&run->metrics);
     kvg_free(run->shared.lanes);
     kvg_replay_write_free(shared);
     kvg_free(shared->latencies.ns);
@@ -215,6 +216,7 @@ static KvgStatus serve(ReplayRun *run)
             KVG_TRY(relieve(run));
             fruitless = 0;
         }
+        KVG_TRY(kvg_replay_metrics_round(&run->metrics));
     }
     KVG_TRY(finish_all(run));
     KVG_TRY(kvg_replay_digests_flush(&shared->digests));
@@ -224,8 +226,11 @@ static KvgStatus serve(ReplayRun *run)
 
 KvgStatus kvg_replay_run_serve(ReplayRun *run)
 {
+    ReplayShared *shared = &run->shared;
     run->from_ns = kvg_clock_ns();
+    kvg_replay_series_start(&shared->series, &shared->seen, run->from_ns);
     KVG_TRY(serve(run));
     run->seconds = 1e-9 * (double)(kvg_clock_ns() - run->from_ns);
-    return KVG_OK;
+    KVG_TRY(kvg_replay_note_bytes(shared)); /* as it is in the end */
+    return kvg_replay_metrics_end(&run->metrics);
 }

@@ -4,12 +4,14 @@
 #define KVG_COMMAND_REPLAY_RUN_H
 
 #include "launch/command/replay_lane.h"
+#include "launch/command/replay_metrics.h"
 
 typedef struct ReplayRun {
     ReplayShared        shared;
     const ReplayLaunch *launch;
     KvgGrid            *grid;
     const char         *formats;    /* in words; the caller's */
+    ReplayMetrics       metrics;
     uint32_t            patience;   /* rounds over the lanes without any row before somebody is turned out */
     uint64_t            rows_total; /* of all requests that are not refused */
     uint64_t            from_ns;    /* when the loop began */

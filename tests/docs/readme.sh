@@ -64,6 +64,13 @@ for script in $(grep -oE '(tests|launch)/[a-z_/]+\.sh' README.md | sort -u); do
     [ -x "$script" ] || { echo "README.md names $script, which cannot be run"; exit 1; }
 done
 
+# The lines that show counters compile.
+extract c '^/\\* Counters of every rank' 1 > "$work/lines.c"
+[ -s "$work/lines.c" ] || { echo "README.md does not show how counters are read"; exit 1; }
+{ echo '#include <kvgrid/kvgrid.h>'; cat "$work/lines.c"; echo 'int main(void) { return show(NULL, 0, NULL, 0, NULL, 0); }'; } > "$work/observe.c"
+"$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/observe.c" -o "$work/observe.o"
+"$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/observe.c" -o "$work/observe.o"
+
 plans=0
 while :; do
     extract console '^\$ build/kvgrid plan ' $((plans + 1)) > "$work/block"

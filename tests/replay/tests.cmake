@@ -17,7 +17,9 @@ kvg_add_replay_test(test_replay_recurrent replay_recurrent.c replay_planes.c rep
 kvg_add_replay_test(test_replay_digest replay_digest.c)
 kvg_add_replay_test(test_replay_memory replay_memory.c)
 kvg_add_replay_test(test_replay_mpi replay_mpi.c slurm.c)
-kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_trail.c replay_digest.c replay_mpi.c slurm.c replay_planes.c
+kvg_add_replay_test(test_replay_series replay_series.c replay_metrics.c whole_file.c)
+kvg_add_replay_test(test_html_write html_write.c)
+kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_series.c replay_metrics.c whole_file.c replay_trail.c replay_digest.c replay_mpi.c slurm.c replay_planes.c
   replay_recurrent.c replay_write.c replay_device.c replay_gpu.c replay_place.c replay_sight.c replay_generator.c replay_schedule.c replay_verify.c replay_fault.c plan_words.c)
 foreach(name memory report)
   target_link_libraries(test_replay_${name} PRIVATE kvg_rank)
@@ -45,3 +47,7 @@ add_test(NAME replay_indirect COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/replay/gpu.sh 
 add_test(NAME replay_gpu COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/replay/gpu.sh $<TARGET_FILE:kvgrid_command> ${kvg_replay_gpu_arguments})
 set_tests_properties(replay_gpu replay_indirect PROPERTIES TIMEOUT 300 LABELS replay RUN_SERIAL ON SKIP_RETURN_CODE 77)
 set_tests_properties(replay_gpu PROPERTIES LABELS "replay;gpu" TIMEOUT 300)
+
+# What is written of a run: counters for Prometheus while it goes on, a page at its end.
+add_test(NAME replay_observe COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/replay/observe.sh $<TARGET_FILE:kvgrid_command> ${KVG_TEST_DATA})
+set_tests_properties(replay_observe PROPERTIES TIMEOUT 300 LABELS replay RUN_SERIAL ON)

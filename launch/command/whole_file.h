@@ -1,0 +1,24 @@
+/* Whole files: a file that is seen as it was or as it is, never in part. Private to the command.
+ *
+ * Text goes to PATH.tmp, which then takes PATH's name. A device or a pipe is written as it is: there is nothing to replace. */
+#ifndef KVG_COMMAND_WHOLE_FILE_H
+#define KVG_COMMAND_WHOLE_FILE_H
+
+#include <stdio.h>
+
+#include <kvgrid/status.h>
+
+typedef struct WholeFile {
+    FILE       *stream;
+    const char *option, *path; /* the caller's; `option` names the file in sentences */
+    char        beside[4096];  /* "" where the path is written as it is */
+} WholeFile;
+
+/* Can a file be made there? Makes one beside it and takes it away again; PATH is not touched. EINVAL, naming option, path and reason. */
+KvgStatus kvg_whole_file_check(const char *option, const char *path);
+
+/* Opened, to be written; then put in its place by _end, or dropped where `status` is not KVG_OK, which is passed on. EIO. */
+KvgStatus kvg_whole_file_begin(const char *option, const char *path, WholeFile *file);
+KvgStatus kvg_whole_file_end(WholeFile *file, KvgStatus status);
+
+#endif
