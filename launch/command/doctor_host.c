@@ -138,7 +138,7 @@ void kvg_doctor_topology(Finding *finding)
 {
     RankTopology *topology = NULL;
 
-    if (kvg_topology_open(NULL, &topology) != KVG_OK) {
+    if (kvg_topology_open(NULL, 0, &topology) != KVG_OK) {
         kvg_finding(finding, VERDICT_WARN, "%s; ranks are not bound", kvg_last_error());
         return;
     }

@@ -54,12 +54,12 @@ static int show_failure(const char *name)
 /* ---- ranks that would be */
 
 /* What each of `count` ranks would say of itself; all see the same. */
-static void imagine_seat(const DoctorAsk *ask, const RankTopology *topology, RankSeat *seat)
+static void imagine_seat(const DoctorAsk *ask, const RankTopology *topology, const RankDevices *here, RankSeat *seat)
 {
     kvg_rank_seat(topology, seat);
     seat->pid = 0;
     if (ask->topology == NULL) {
-        kvg_replay_gpu_list(&seat->devices);
+        seat->devices = *here;
         return;
     }
     kvg_topology_gpus(topology, &seat->devices);
@@ -99,16 +99,18 @@ static int imagine(const DoctorAsk *ask)
     RankTopology *topology = NULL;
     DoctorRank   *rows = NULL;
     RankSeat      seat;
+    RankDevices   devices;
     char          missing[RANK_WORDS] = "";
     int           failed = 0;
 
-    if (kvg_topology_open(ask->topology, &topology) != KVG_OK) {
+    kvg_replay_gpu_list(&devices); /* of this machine */
+    if (kvg_topology_open(ask->topology, ask->topology != NULL || devices.count > 0, &topology) != KVG_OK) {
         if (ask->topology != NULL) {
             return show_failure("topology");
         }
         snprintf(missing, sizeof missing, "%s", kvg_last_error());
     }
-    imagine_seat(ask, topology, &seat);
+    imagine_seat(ask, topology, &devices, &seat);
     const int one_each = seat.devices.count > 0 ? (int)seat.devices.count : 1;
     const int count = ask->ranks != 0 ? (int)ask->ranks : one_each;
     if (imagine_rows(ask, topology, missing, &seat, count, &rows) != KVG_OK) {

@@ -149,7 +149,7 @@ KvgStatus kvg_rank_place(const KvgBootstrap *bootstrap, uint32_t timeout_ms, con
     const LocalRankSources local = kvg_local_rank_environment();
     char                   missing[RANK_WORDS] = "";
 
-    if (ask->bind && kvg_topology_open(NULL, &topology) != KVG_OK) { /* no error: it is not bound then */
+    if (ask->bind && kvg_topology_open(NULL, devices.count > 0, &topology) != KVG_OK) { /* no error: it is not bound then */
         snprintf(missing, sizeof missing, "%s", kvg_last_error());
     }
     kvg_rank_seat(topology, seat);

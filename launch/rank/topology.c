@@ -68,18 +68,20 @@ static KvgStatus choose_source(hwloc_topology_t machine, const char *from)
                : kvg_fail(KVG_EFORMAT, "%s: hwloc cannot read it as a topology: write it by lstopo --of xml of hwloc 2", from);
 }
 
-static void choose_parts(hwloc_topology_t machine)
+static void choose_parts(hwloc_topology_t machine, int with_devices)
 {
     static const char *const skipped[] = { "cuda", "nvml", "rsmi", "levelzero", "opencl", "gl" };
 
     for (size_t i = 0; i < sizeof skipped / sizeof *skipped; i++) {
         (void)hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, skipped[i]); /* unknown ones are not there anyway */
     }
-    hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT); /* PCI devices are left out by default */
+    if (with_devices) {
+        hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT); /* they are left out by default */
+    }
     hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
 }
 
-KvgStatus kvg_topology_open(const char *from, RankTopology **topology)
+KvgStatus kvg_topology_open(const char *from, int with_devices, RankTopology **topology)
 {
     void     *memory = NULL;
     KvgStatus status = KVG_OK;
@@ -90,7 +92,7 @@ KvgStatus kvg_topology_open(const char *from, RankTopology **topology)
     if (hwloc_topology_init(&opened->machine) != 0) {
         KVG_TRY_GOTO(kvg_fail(KVG_EIO, "hwloc cannot start: %s", strerror(errno)), err_free);
     }
-    choose_parts(opened->machine);
+    choose_parts(opened->machine, with_devices);
     KVG_TRY_GOTO(choose_source(opened->machine, from), err_destroy);
     if (hwloc_topology_load(opened->machine) != 0) {
         KVG_TRY_GOTO(from == NULL ? kvg_fail(KVG_EIO, "hwloc cannot read this machine: %s", strerror(errno))

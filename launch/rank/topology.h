@@ -14,8 +14,8 @@
 typedef struct RankTopology RankTopology;
 
 /* `from` NULL: this machine, or what hwloc's own HWLOC_XMLFILE and HWLOC_SYNTHETIC say; "synthetic:NODE:2 CORE:4 PU:1" as hwloc describes; else the path of
- * an XML file as lstopo writes it. ENOTSUP hwloc is not compiled in; EIO, EFORMAT. */
-KvgStatus kvg_topology_open(const char *from, RankTopology **topology);
+ * an XML file as lstopo writes it. with_devices 0: PCI is not looked at, which takes a while. ENOTSUP hwloc is not compiled in; EIO, EFORMAT. */
+KvgStatus kvg_topology_open(const char *from, int with_devices, RankTopology **topology);
 /* NULL is allowed. */
 void kvg_topology_close(RankTopology *topology);
 

@@ -6,9 +6,9 @@
 
 #include "runtime/base/error.h"
 
-KvgStatus kvg_topology_open(const char *from, RankTopology **topology)
+KvgStatus kvg_topology_open(const char *from, int with_devices, RankTopology **topology)
 {
-    (void)from, (void)topology;
+    (void)from, (void)with_devices, (void)topology;
     return kvg_fail(KVG_ENOTSUP, "hwloc is not compiled in: install libhwloc-dev and build again");
 }
 

@@ -30,7 +30,7 @@ static RankTopology *open_topology(const char *from)
 {
     RankTopology *topology = NULL;
 
-    ck_assert_msg(kvg_topology_open(from, &topology) == KVG_OK, "%s", kvg_last_error());
+    ck_assert_msg(kvg_topology_open(from, 1, &topology) == KVG_OK, "%s", kvg_last_error());
     return topology;
 }
 
@@ -415,14 +415,14 @@ START_TEST(test_topology_that_cannot_be_read_is_named)
     RankTopology *topology = NULL;
     uint64_t      live = kvg_live_allocations();
 
-    ck_assert_int_eq(kvg_topology_open("/no/such.xml", &topology), KVG_EIO);
+    ck_assert_int_eq(kvg_topology_open("/no/such.xml", 1, &topology), KVG_EIO);
     SAYS("/no/such.xml: No such file");
-    ck_assert_int_eq(kvg_topology_open(KVG_TEST_DATA "/topologies/README.md", &topology), KVG_EFORMAT);
+    ck_assert_int_eq(kvg_topology_open(KVG_TEST_DATA "/topologies/README.md", 1, &topology), KVG_EFORMAT);
     SAYS("README.md: hwloc cannot");
-    ck_assert_int_eq(kvg_topology_open("synthetic:two nodes", &topology), KVG_EFORMAT);
+    ck_assert_int_eq(kvg_topology_open("synthetic:two nodes", 1, &topology), KVG_EFORMAT);
     SAYS("hwloc does not understand the topology \"synthetic:two nodes\"");
     kvg_fault_arm(0);
-    ck_assert_int_eq(kvg_topology_open(NULL, &topology), KVG_ENOMEM);
+    ck_assert_int_eq(kvg_topology_open(NULL, 1, &topology), KVG_ENOMEM);
     ck_assert_int_eq(kvg_fault_disarm(), 1);
     ck_assert_ptr_null(topology);
     ck_assert_uint_eq(kvg_live_allocations(), live);
@@ -468,7 +468,7 @@ START_TEST(test_binding_without_hwloc_is_none_and_says_so)
 {
     RankTopology *topology = NULL;
 
-    ck_assert_int_eq(kvg_topology_open(NULL, &topology), KVG_ENOTSUP);
+    ck_assert_int_eq(kvg_topology_open(NULL, 1, &topology), KVG_ENOTSUP);
     SAYS("hwloc is not compiled in");
     ck_assert_ptr_null(topology);
     sit(0, "0-3", "0000:1b:00.0");

@@ -97,7 +97,7 @@ START_TEST(test_place_binds_near_the_device_that_was_chosen)
     RankTopology *topology = NULL;
     char          text[INDEX_SET_TEXT];
 
-    ck_assert_int_eq(kvg_topology_open(EIGHT, &topology), KVG_OK);
+    ck_assert_int_eq(kvg_topology_open(EIGHT, 1, &topology), KVG_OK);
     for (int rank = 0; rank < 4; rank++) {
         sit(rank, "n01", "a", 2);
     }

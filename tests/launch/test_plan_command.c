@@ -600,6 +600,11 @@ START_TEST(test_command_doctor_has_a_line_a_check)
     ck_assert_int_eq(unsetenv("SLURM_STEP_ID"), 0);
     ck_assert_int_eq(run("doctor"), 0);
     ck_assert_ptr_nonnull(strstr(out, "ok    SLURM       SLURM_NTASKS is 4, in the job's shell"));
+    char leaks[256] = ""; /* as a rank doctor asks MPI, which keeps memory to its end */
+    if (getenv("ASAN_OPTIONS") != NULL) {
+        snprintf(leaks, sizeof leaks, "%s", getenv("ASAN_OPTIONS"));
+    }
+    ck_assert_int_eq(setenv("ASAN_OPTIONS", "detect_leaks=0", 1), 0);
     ck_assert_int_eq(setenv("OMPI_COMM_WORLD_SIZE", "3", 1), 0);
     ck_assert_int_eq(run("doctor"), 0);
     ck_assert_ptr_nonnull(strstr(out, "warn  SLURM       SLURM_NTASKS is 4 and mpirun started 3 ranks"));
@@ -607,6 +612,7 @@ START_TEST(test_command_doctor_has_a_line_a_check)
     ck_assert_int_eq(run("doctor"), 0);
     ck_assert_ptr_nonnull(strstr(out, "ok    SLURM       SLURM_NTASKS is 4\n"));
     ck_assert_int_eq(unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
+    ck_assert_int_eq(setenv("ASAN_OPTIONS", leaks, 1), 0);
     ck_assert_int_eq(unsetenv("SLURM_NTASKS"), 0);
     check_refused("doctor --verbose", 2, "there is no option --verbose");
 }

@@ -12,6 +12,7 @@ add_dependencies(test_plan_command kvgrid_command)
 foreach(part index_set local_rank device_choice memory_limit binding place_rank doctor_table)
   target_link_libraries(test_${part} PRIVATE kvg_rank)
 endforeach()
+set_tests_properties(test_binding test_place_rank PROPERTIES ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0") # hwloc's PCI plugin keeps some, and is unloaded then
 target_sources(test_doctor_table PRIVATE ${PROJECT_SOURCE_DIR}/launch/command/doctor_table.c ${PROJECT_SOURCE_DIR}/launch/command/doctor_host.c
   ${PROJECT_SOURCE_DIR}/launch/command/plan_words.c)
 add_test(NAME rank_command COMMAND ${CMAKE_CURRENT_LIST_DIR}/rank_command.sh $<TARGET_FILE:kvgrid_command> $<TARGET_FILE:kvgrid_indirect> ${KVG_TEST_DATA}

@@ -295,6 +295,11 @@ test_singletons() {
     doctor_says "doctor under pmi2" 1 "FAIL  SLURM .*srun --mpi=pmix -n 4$"
     step --mpi=pmix -- doctor
     doctor_says "doctor under pmix" 0 "ok    SLURM "
+    doctor_says "its table of ranks" 0 "ok    ranks       4 ranks on 1 machine, local ranks by SLURM_LOCALID$"
+    doctor_says "its last rank" 0 "3  *$host.* 3 of 4 "
+    out=$(SLURM_LOCALID=0 timeout 60 salloc -Q -n 2 mpirun -n 2 "$kvgrid" doctor 2>&1) # as in a batch script, whose SLURM_LOCALID all ranks inherit
+    status=$?
+    doctor_says "doctor under mpirun in a job" 0 "ok    ranks       2 ranks on 1 machine, local ranks by OMPI_COMM_WORLD_LOCAL_RANK$"
 }
 
 # ---- the scripts
