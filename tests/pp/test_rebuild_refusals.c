@@ -332,6 +332,30 @@ START_TEST(test_a_newcomer_joins_with_every_placement_asleep_or_not)
 }
 END_TEST
 
+START_TEST(test_an_empty_place_is_passed_over_by_changes_and_comparisons)
+{
+    KvgSetup  *setups[TEST_RANKS_MAX] = {0};
+    KvgStep   *steps[TEST_RANKS_MAX];
+    KvgOutcome outcomes[TEST_RANKS_MAX];
+
+    scene = (Scene){0};
+    open_scene(&scene, &some_models[1], 3, 1, KVG_LAYOUT_POOL);
+    kill_rank(&scene, 1);
+    ck_assert_int_eq(rebuild_empty(&scene, NULL), KVG_OK);
+    for (int i = 0; i < 2; i++) ck_assert_int_eq(kvg_placement_resize_start(scene.g.placement[i], 3u << 20, &setups[i]), KVG_OK);
+    ck_assert_msg(grid_finish(&scene.g, setups, NULL) == KVG_OK, "%s", kvg_last_error());
+    for (int i = 0; i < 2; i++) { /* unlike rows: the two that are there find out whose calls went apart, and nobody's did */
+        steps[i] = begin_one(&scene, i, (uint32_t[]){1, i == 0 ? 1 : 2, 0});
+        grid_post(&scene.g, i, steps[i], NULL, KVG_OK);
+    }
+    ck_assert_int_eq(grid_decide(&scene.g, steps, outcomes), KVG_ELAYOUT);
+    ck_assert_str_eq(outcomes[0].field, "targets");
+    for (int i = 0; i < 2; i++) ck_assert_int_eq(kvg_grid_state(scene.g.grid[i]), KVG_OK);
+    step_ok(&scene, (uint32_t[]){1, 1, 1});
+    close_scene(&scene);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rebuild_refusals");
@@ -342,6 +366,7 @@ int main(void)
     tcase_add_test(tests, test_newcomers_without_a_survivor_are_refused);
     tcase_add_test(tests, test_survivors_that_are_refused_hold_what_they_held);
     tcase_add_test(tests, test_accounts_of_survivors_that_cannot_be_are_refused);
+    tcase_add_test(tests, test_an_empty_place_is_passed_over_by_changes_and_comparisons);
     tcase_add_loop_test(tests, test_a_newcomer_joins_with_every_placement_asleep_or_not, 0, 2);
     suite_add_tcase(suite, tests);
     return life_run(suite);
