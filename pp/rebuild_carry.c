@@ -128,6 +128,12 @@ static void store_from(const KvgSetup *setup, int rank)
     if (state->copied != KVG_OK || walk->cache == NULL || bytes == 0) {
         return; /* a sender that failed sends nothing, and votes no */
     }
+    uint64_t expected = kvg_min_u64(KVG_CARRY_PIECE, stream_of(setup, rank) - walk->done);
+    if (bytes != expected) {
+        note(state, kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: rank %d sent %zu bytes of rows where %llu belong; run one version of kvgrid everywhere", rank,
+                             bytes, (unsigned long long)expected));
+        return;
+    }
     note(state, kvg_carry_write(walk, setup->gather.body[rank], bytes, &done));
     if (state->copied == KVG_OK && walk->done == stream_of(setup, rank)) {
         note(state, kvg_carry_arrived(walk));

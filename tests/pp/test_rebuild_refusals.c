@@ -210,7 +210,7 @@ START_TEST(test_accounts_of_survivors_that_cannot_be_are_refused)
         scene = (Scene){0};
         open_scene(&scene, &some_models[1], 3, 1, KVG_LAYOUT_POOL);
         kill_rank(&scene, 2);
-        edit_messages_of(scene.g.grid[1], bad[i].edit);
+        edit_messages_of(&scene.g.grid[1]->comm, bad[i].edit);
         for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[r], (int[]){0, 1}, 2, NULL, NULL, &setups[r]), KVG_OK);
         for (int rounds = 0; !done[0]; rounds++) {
             ck_assert_int_lt(rounds, 100000);
@@ -253,8 +253,15 @@ static void place_second(KvgPlacement *second[2], KvgSequence *extra[2], int asl
     if (asleep) ck_assert_int_eq(grid_finish(&scene.g, setups, NULL), KVG_OK);
 }
 
-/* Rank 1 is lost and a newcomer takes its place, with both placements. */
-static void replace_rank_1(KvgPlacement **joined)
+typedef struct Replacing {
+    WireEdit  edit;    /* of what the survivor says to the newcomer */
+    int       poor;    /* every second turn of either its so manieth allocation fails; 0: none */
+    KvgStatus status[2];
+    char      why[2][600];
+} Replacing;
+
+/* Rank 1 is lost and a newcomer takes its place, with `count` placements. */
+static void replace_rank_1(Replacing *how, uint32_t count, KvgPlacement **joined)
 {
     KvgPlaceOptions   first = scene_options(&scene), second = second_options();
     KvgPolicy         policy = scene_policy(&scene);
@@ -270,6 +277,7 @@ static void replace_rank_1(KvgPlacement **joined)
     ck_assert_int_eq(kvg_inproc_create(2, &hub), KVG_OK);
     kvg_inproc_advance_ns(hub, kvg_inproc_now_ns(scene.g.hub));
     for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_inproc_attach(hub, r, &comm[r], &liveness[r]), KVG_OK);
+    if (how->edit != NULL) edit_messages_of(&comm[0], how->edit);
     with.comm = &comm[0];
     with.liveness = &liveness[0];
     ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[0], (int[]){0}, 1, &with, &scene.report[0], &setups[0]), KVG_OK);
@@ -277,21 +285,33 @@ static void replace_rank_1(KvgPlacement **joined)
     options.policy = &policy;
     options.comm = &comm[1];
     options.liveness = &liveness[1];
-    ck_assert_int_eq(kvg_grid_join_start(1, 2, &options, joins, 2, &scene.g.grid[1], &scene.report[1], &setups[1]), KVG_OK);
+    ck_assert_int_eq(kvg_grid_join_start(1, 2, &options, joins, count, &scene.g.grid[1], &scene.report[1], &setups[1]), KVG_OK);
     for (int rounds = 0; !done[0] || !done[1]; rounds++) {
         ck_assert_int_lt(rounds, 100000);
         for (int r = 0; r < 2; r++) {
-            if (!done[r]) ck_assert_msg(kvg_setup_test(setups[r], &done[r]) == KVG_OK, "%s", kvg_last_error());
+            if (done[r]) continue;
+            const RebuildState *state = setups[r]->state; /* rows on their way: before that, want of memory is an answer */
+            if (how->poor > 0 && rounds % 2 == 0 && state->stage == REBUILD_COPY) kvg_fault_arm((uint64_t)how->poor - 1);
+            how->status[r] = kvg_setup_test(setups[r], &done[r]);
+            kvg_fault_disarm();
+            if (done[r]) snprintf(how->why[r], sizeof how->why[r], "%s", kvg_last_error());
         }
         kvg_inproc_advance_ns(hub, 100000);
         kvg_inproc_advance_ns(scene.g.hub, 100000);
     }
     for (int r = 0; r < 2; r++) kvg_setup_free(setups[r]);
-    scene.hubs[scene.hub_count++] = scene.g.hub = hub;
+    scene.hubs[scene.hub_count++] = hub;
+    if (how->status[0] != KVG_OK || how->status[1] != KVG_OK) return;
+    scene.g.hub = hub;
     scene.g.ranks = 2;
     scene.g.placement[1] = joins[0].placement;
-    *joined = joins[1].placement;
+    if (count > 1) *joined = joins[1].placement;
     place_batch(&scene, 1);
+}
+
+static void replaced(const Replacing *how)
+{
+    for (int r = 0; r < 2; r++) ck_assert_msg(how->status[r] == KVG_OK, "rank %d: %s: %s", r, kvg_status_name(how->status[r]), how->why[r]);
 }
 
 START_TEST(test_a_newcomer_joins_with_every_placement_asleep_or_not)
@@ -299,12 +319,14 @@ START_TEST(test_a_newcomer_joins_with_every_placement_asleep_or_not)
     KvgPlacement *second[2];
     KvgSequence  *extra[2] = {0};
     KvgLedger     ledger[2];
+    Replacing     how = {0};
 
     open_pair();
     place_second(second, extra, _i);
     KvgPlacement *dead = second[1];
     kill_rank(&scene, 1);
-    replace_rank_1(&second[1]);
+    replace_rank_1(&how, 2, &second[1]);
+    replaced(&how);
     ck_assert_uint_eq(scene.report[0]->count, SEQUENCES + (_i ? 0u : 1u));
     ck_assert_uint_eq(scene.report[0]->kept, scene.report[0]->count);
     for (uint32_t n = 0; n < scene.report[0]->count; n++) { /* by placement, then by id: the same on both */
@@ -356,6 +378,60 @@ START_TEST(test_an_empty_place_is_passed_over_by_changes_and_comparisons)
 }
 END_TEST
 
+/* Where memory fails now it is asked for again in the next turn. */
+START_TEST(test_turns_without_memory_are_made_again)
+{
+    Replacing how = {.poor = _i};
+
+    open_pair();
+    kill_rank(&scene, 1);
+    replace_rank_1(&how, 1, NULL);
+    replaced(&how);
+    ck_assert_uint_eq(scene.report[0]->kept, SEQUENCES);
+    for (uint32_t n = 0; n < SEQUENCES; n++) scene.s[1][n] = scene.report[1]->sequences[n].sequence;
+    check_goes_on(&scene, 1);
+    close_scene(&scene);
+}
+END_TEST
+
+static size_t a_piece_cut(const KvMessageHeader *header, uint8_t *body, size_t bytes)
+{
+    (void)body;
+    return header->kind == KVG_MESSAGE_REBUILD && bytes > 4096 && bytes % 8 == 0 ? bytes - 8 : bytes;
+}
+
+static size_t other_units(const KvMessageHeader *header, uint8_t *body, size_t bytes)
+{
+    uint64_t *units = (uint64_t *)(void *)(body + sizeof(RebuildHello) + offsetof(RebuildPlace, units));
+    if (header->kind == KVG_MESSAGE_REBUILD && bytes > sizeof(RebuildHello) + sizeof(RebuildPlace) && ((RebuildHello *)(void *)body)->placements == 1) *units += 1;
+    return bytes;
+}
+
+/* What reaches a newcomer in another shape is its "no": the survivor holds what it held, and another may join. */
+START_TEST(test_a_newcomer_that_is_told_what_cannot_be_says_no)
+{
+    static const struct { WireEdit edit; KvgStatus newcomer; } bad[] = { {other_units, KVG_ELAYOUT}, {a_piece_cut, KVG_ELAYOUT} };
+    Replacing again = {0};
+
+    open_pair();
+    kill_rank(&scene, 1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Replacing how = {.edit = bad[i].edit};
+        replace_rank_1(&how, 1, NULL);
+        ck_assert_msg(how.status[0] == KVG_EREFUSED && how.status[1] == bad[i].newcomer, "%zu: %s, %s: %s; %s", i, kvg_status_name(how.status[0]),
+                      kvg_status_name(how.status[1]), how.why[0], how.why[1]);
+        kvg_rebuild_report_free(scene.report[0]);
+        scene.report[0] = NULL;
+        for (int q = 0; q < SEQUENCES; q++) ck_assert_uint_eq(life_info(scene.s[0][q]).rows, scene.rows[q]);
+    }
+    replace_rank_1(&again, 1, NULL);
+    replaced(&again);
+    for (uint32_t n = 0; n < SEQUENCES; n++) scene.s[1][n] = scene.report[1]->sequences[n].sequence;
+    check_goes_on(&scene, 1);
+    close_scene(&scene);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rebuild_refusals");
@@ -368,6 +444,8 @@ int main(void)
     tcase_add_test(tests, test_accounts_of_survivors_that_cannot_be_are_refused);
     tcase_add_test(tests, test_an_empty_place_is_passed_over_by_changes_and_comparisons);
     tcase_add_loop_test(tests, test_a_newcomer_joins_with_every_placement_asleep_or_not, 0, 2);
+    tcase_add_loop_test(tests, test_turns_without_memory_are_made_again, 1, 5);
+    tcase_add_test(tests, test_a_newcomer_that_is_told_what_cannot_be_says_no);
     suite_add_tcase(suite, tests);
     return life_run(suite);
 }

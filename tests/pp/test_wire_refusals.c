@@ -60,7 +60,7 @@ static void account_is_refused(WireEdit edit, int posted, const char *part)
         steps[r] = grid_begin(&g, r, s[r], (uint32_t[]){2}, 1, 0);
         if (posted) grid_post(&g, r, steps[r], NULL, KVG_OK);
     }
-    edit_messages_of(g.grid[1], edit);
+    edit_messages_of(&g.grid[1]->comm, edit);
     for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_grid_settle_start(g.grid[r], (int[]){0, 1}, 2, &setups[r]), KVG_OK);
     for (int rounds = 0; !done && rounds < 100000; rounds++) {
         int other;
@@ -96,7 +96,7 @@ START_TEST(test_a_change_asked_in_few_bytes_is_refused)
     KvgStatus each[TEST_RANKS_MAX];
 
     open_two();
-    edit_messages_of(g.grid[1], cut_by_one);
+    edit_messages_of(&g.grid[1]->comm, cut_by_one);
     for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_placement_resize_start(g.placement[r], 8u << 20, &setups[r]), KVG_OK);
     grid_finish(&g, setups, each);
     ck_assert_int_eq(each[0], KVG_ELAYOUT);
@@ -130,7 +130,7 @@ static void taps_are_refused(WireEdit edit, KvgStatus code, const char *part)
         ck_assert_int_eq(kvg_dflash_tap_arm(sink[r], 0), KVG_OK);
         ck_assert_int_eq(kvg_dflash_tap_write(sink[r], r, 0, 8, hidden, 0, NULL), KVG_OK);
     }
-    edit_messages_of(g.grid[0], edit); /* the first stage's, to the last */
+    edit_messages_of(&g.grid[0]->comm, edit); /* the first stage's, to the last */
     for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_taps_gather_start(g.grid[r], sink[r], 8, NULL, &setups[r]), KVG_OK);
     int done[2] = {0};
     for (int rounds = 0; !(done[0] && done[1]) && rounds < 100000; rounds++) {

@@ -7,7 +7,7 @@
 
 #include "pp/internal.h"
 
-enum { WIRE_BODY_MAX = 1 << 16 };
+enum { WIRE_BODY_MAX = 1 << 20 };
 
 /* Edits a body in place; returns its new length, which is no more than it was. */
 typedef size_t (*WireEdit)(const KvMessageHeader *header, uint8_t *body, size_t bytes);
@@ -30,13 +30,13 @@ static inline KvgStatus wire_send(void *self, int peer, const void *bytes, size_
     return wire.inner.ops->send(self, peer, copy, byte_count);
 }
 
-static inline void edit_messages_of(KvgGrid *grid, WireEdit edit)
+static inline void edit_messages_of(KvComm *comm, WireEdit edit)
 {
-    if (grid->comm.ops != &wire.ops) wire.inner = grid->comm;
+    if (comm->ops != &wire.ops) wire.inner = *comm;
     wire.ops = *wire.inner.ops;
     wire.ops.send = wire_send;
     wire.edit = edit;
-    grid->comm.ops = &wire.ops;
+    comm->ops = &wire.ops;
 }
 
 #endif
