@@ -432,6 +432,96 @@ START_TEST(test_a_newcomer_that_is_told_what_cannot_be_says_no)
 }
 END_TEST
 
+START_TEST(test_a_newcomer_takes_a_place_where_nothing_is_placed)
+{
+    KvgGridOptions    options = KVG_GRID_OPTIONS_INIT;
+    KvgRebuildOptions with = KVG_REBUILD_OPTIONS_INIT;
+    KvgSetup         *setups[2];
+    KvInproc         *hub;
+    KvComm            comm[2];
+    KvLiveness        liveness[2];
+    KvgGrid          *joined = NULL;
+    TestGrid          g;
+    int               done[2] = {0};
+
+    grid_connect(&g, 2, 1, NULL, 0);
+    kvg_inproc_kill(g.hub, 1);
+    ck_assert_int_eq(kvg_inproc_create(2, &hub), KVG_OK);
+    for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_inproc_attach(hub, r, &comm[r], &liveness[r]), KVG_OK);
+    with.comm = &comm[0];
+    with.liveness = &liveness[0];
+    ck_assert_int_eq(kvg_grid_rebuild_start(g.grid[0], (int[]){0}, 1, &with, NULL, &setups[0]), KVG_OK);
+    options.tp = 2;
+    options.comm = &comm[1];
+    options.liveness = &liveness[1];
+    ck_assert_int_eq(kvg_grid_join_start(1, 2, &options, NULL, 0, &joined, NULL, &setups[1]), KVG_OK);
+    for (int rounds = 0; !done[0] || !done[1]; rounds++) {
+        ck_assert_int_lt(rounds, 100000);
+        for (int r = 0; r < 2; r++) {
+            if (!done[r]) ck_assert_msg(kvg_setup_test(setups[r], &done[r]) == KVG_OK, "%s", kvg_last_error());
+        }
+        kvg_inproc_advance_ns(hub, 100000);
+        kvg_inproc_advance_ns(g.hub, 100000);
+    }
+    for (int r = 0; r < 2; r++) kvg_setup_free(setups[r]);
+    ck_assert_uint_eq(kvg_grid_epoch(joined), kvg_grid_epoch(g.grid[0]));
+    ck_assert_int_eq(kvg_grid_state(g.grid[0]), KVG_OK);
+    kvg_grid_destroy(joined);
+    kvg_grid_destroy(g.grid[0]);
+    g.grid[0] = NULL;
+    kvg_inproc_destroy(hub);
+    grid_close(&g);
+}
+END_TEST
+
+START_TEST(test_a_newcomer_with_too_few_placements_is_refused)
+{
+    Replacing how = {0};
+
+    open_pair();
+    kill_rank(&scene, 1);
+    replace_rank_1(&how, 0, NULL);
+    for (int r = 0; r < 2; r++) ck_assert_msg(how.status[r] == KVG_ELAYOUT && strstr(how.why[r], "joins with all of them") != NULL, "%d: %s", r, how.why[r]);
+    close_scene(&scene);
+}
+END_TEST
+
+static size_t says_it_is_tainted(const KvMessageHeader *header, uint8_t *body, size_t bytes)
+{
+    const RebuildHello *hello = (const RebuildHello *)(void *)body;
+    size_t              at = sizeof *hello + sizeof(RebuildPlace) + 3 * sizeof(uint64_t); /* three ranks' bytes stand behind a placement */
+
+    if (header->kind == KVG_MESSAGE_SETUP && bytes > at + sizeof(RebuildSequence) && hello->placements == 1) ((RebuildSequence *)(void *)(body + at))->tainted ^= 2;
+    return bytes;
+}
+
+/* Posted calls were the same, and what two say of a sequence is not: nobody can tell whose rows are right. */
+START_TEST(test_sequences_that_survivors_tell_otherwise_keep_lengths_alone)
+{
+    KvgSetup *setups[2] = {0};
+    int       done[2] = {0};
+
+    scene = (Scene){0};
+    open_scene(&scene, &some_models[1], 3, 1, KVG_LAYOUT_POOL);
+    kill_rank(&scene, 2);
+    edit_messages_of(&scene.g.grid[1]->comm, says_it_is_tainted);
+    for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[r], (int[]){0, 1}, 2, NULL, &scene.report[r], &setups[r]), KVG_OK);
+    for (int rounds = 0; !done[0]; rounds++) {
+        ck_assert_int_lt(rounds, 100000);
+        if (!done[1]) kvg_setup_test(setups[1], &done[1]);
+        kvg_setup_test(setups[0], &done[0]);
+        kvg_inproc_advance_ns(scene.g.hub, 100000);
+    }
+    ck_assert_ptr_nonnull(scene.report[0]);
+    for (uint32_t n = 0; n < scene.report[0]->count; n++) {
+        ck_assert_int_eq(scene.report[0]->sequences[n].loss, KVG_LOSS_CALLS);
+        ck_assert_uint_eq(scene.report[0]->sequences[n].rows_held, 0);
+    }
+    for (int r = 0; r < 2; r++) kvg_setup_free(setups[r]);
+    close_scene(&scene);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rebuild_refusals");
@@ -446,6 +536,9 @@ int main(void)
     tcase_add_loop_test(tests, test_a_newcomer_joins_with_every_placement_asleep_or_not, 0, 2);
     tcase_add_loop_test(tests, test_turns_without_memory_are_made_again, 1, 5);
     tcase_add_test(tests, test_a_newcomer_that_is_told_what_cannot_be_says_no);
+    tcase_add_test(tests, test_a_newcomer_takes_a_place_where_nothing_is_placed);
+    tcase_add_test(tests, test_a_newcomer_with_too_few_placements_is_refused);
+    tcase_add_test(tests, test_sequences_that_survivors_tell_otherwise_keep_lengths_alone);
     suite_add_tcase(suite, tests);
     return life_run(suite);
 }
