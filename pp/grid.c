@@ -41,7 +41,7 @@ static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
 static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, int ranks)
 {
     const KvgPolicy *policy = options->policy;
-    void            *lost_told = NULL, *alive = NULL, *stopped = NULL, *after = NULL;
+    void            *lost_told = NULL, *alive = NULL, *empty = NULL, *stopped = NULL, *after = NULL;
 
     grid->rank = rank;
     grid->ranks = ranks;
@@ -62,6 +62,8 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &alive));
     grid->alive = memset(alive, 1, (size_t)ranks);
     grid->voters = ranks;
+    KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &empty));
+    grid->empty = empty;
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &stopped));
     grid->stopped_ns = stopped;
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &after));
@@ -108,15 +110,16 @@ static void forget_messages(KvgGrid *grid)
     grid->unkept = NULL;
 }
 
-void kvg_grid_take_comm(KvgGrid *grid, const KvComm *comm, const KvLiveness *liveness)
+void kvg_grid_swap_comm(KvgGrid *grid, KvComm *comm, KvLiveness *liveness)
 {
-    if (grid->comm.ops != NULL) {
-        grid->comm.ops->close(grid->comm.self);
-        grid->liveness.ops->close(grid->liveness.self);
-    }
+    KvComm     had = grid->comm;
+    KvLiveness had_liveness = grid->liveness;
+
     forget_messages(grid);
     grid->comm = *comm;
     grid->liveness = *liveness;
+    *comm = had;
+    *liveness = had_liveness;
     grid->last_poll_ns = 0;
     grid->lost_count = 0;
     grid->stop_told = 0;
@@ -138,6 +141,7 @@ static void free_grid(KvgGrid *grid)
     forget_messages(grid);
     kvg_free(grid->lost_told);
     kvg_free(grid->alive);
+    kvg_free(grid->empty);
     kvg_free(grid->stopped_ns);
     kvg_free(grid->stopped_step);
     kvg_free(grid);

@@ -128,6 +128,7 @@ typedef struct KvRecordSlot { /* the records of one step, as they arrive */
 struct KvgGrid {
     KvComm       comm;
     KvLiveness   liveness;
+    KvComm      *comm_before; /* while a rebuild settles over `comm`, which is to be: what the grid had, where those who are left out may still listen; else NULL */
     int          rank, ranks;
     uint32_t     tp, pp;
     uint32_t     epoch;
@@ -141,6 +142,7 @@ struct KvgGrid {
     char         why[384];
     uint8_t     *alive;      /* [ranks] 0: left out by a settle */
     int          voters;     /* how many are alive: all of them, unless a rebuild went on without some */
+    uint8_t     *empty;      /* [ranks] 1: a rebuild went on without a rank there */
     uint8_t     *lost_told;  /* [ranks] */
     uint64_t    *stopped_ns;   /* [ranks] when it said that it posts nothing more in this epoch; 0: it has not */
     uint64_t    *stopped_step; /* [ranks] after which step */
@@ -173,11 +175,11 @@ KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...)
 KvgStatus kvg_grid_no_hole(const KvgGrid *grid, const char *call);
 /* The lowest rank that takes part. */
 int       kvg_grid_first(const KvgGrid *grid);
-/* grid.c, for rebuilding: a grid without a transport; its transport; another one for it, the one before is closed. EINVAL, ENOMEM. */
+/* grid.c, for rebuilding: a grid without a transport; its transport; another one for it, and back what it had. EINVAL, ENOMEM. */
 KvgStatus kvg_grid_make(const KvgGridOptions *options, int rank, int ranks, KvgGrid **grid);
 KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, const KvComm *records, const KvLiveness *alive, KvComm *comm,
                            KvLiveness *liveness);
-void      kvg_grid_take_comm(KvgGrid *grid, const KvComm *comm, const KvLiveness *liveness);
+void      kvg_grid_swap_comm(KvgGrid *grid, KvComm *comm, KvLiveness *liveness);
 /* A captured run takes the grid for itself: EBUSY. */
 KvgStatus kvg_grid_no_run(const KvgGrid *grid);
 int       kvg_grid_is_lost(const KvgGrid *grid, int rank);

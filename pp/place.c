@@ -276,7 +276,6 @@ KvgStatus kvg_place_lay(KvgPlacement *placement)
 {
     placement->options.memory_bytes = placement->state_bytes[placement->grid->rank];
     KVG_TRY(kvg_placement_replan(placement, placement->state_bytes, &placement->plan));
-    KVG_TRY(check_room(placement));
     placement->lo = placement->plan.ranks[placement->grid->rank].lo;
     placement->hi = placement->plan.ranks[placement->grid->rank].hi;
     placement->placed_ns = kvg_grid_now(placement->grid);
@@ -300,6 +299,7 @@ static KvgStatus take_memory(KvgPlacement *placement, const PlaceHello *hellos)
         placement->state_bytes[rank] = hellos[rank].memory_bytes;
     }
     KVG_TRY(kvg_place_lay(placement));
+    KVG_TRY(check_room(placement));
     KVG_TRY(plan_reserve(placement, hellos, units_max));
     KVG_TRY(kvg_place_take(placement, units_max));
     return create_votes(placement);

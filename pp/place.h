@@ -36,7 +36,7 @@ KvgStatus kvg_place_share(PlaceHello *hellos, const PlaceMeasure *measures, int 
 
 /* A placement with copies of what the caller gave, and nothing behind it; *placement is set as soon as there is something to free (kvg_placement_free). */
 KvgStatus kvg_place_make(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement);
-/* Plans it from its state_bytes, which every rank knows. ENOMEM by name where they are too few. */
+/* Plans it from its state_bytes, which every rank knows. */
 KvgStatus kvg_place_lay(KvgPlacement *placement);
 /* Takes its memory, with room for units_max [class]. */
 KvgStatus kvg_place_take(KvgPlacement *placement, const uint32_t *units_max);

@@ -1,9 +1,10 @@
 /* Rebuild: settle, say, prepare, copy, vote, publish. See rebuild_impl.h for who does what.
  *
- *   SETTLE   the survivors settle over the connections they have; then those with newcomers are taken over, for good
- *   SAY      every rank says what it holds                                     } over the connections
- *   PREPARE  all compare and plan; newcomers make what they are told; a vote   } of the grid that
- *   COPY     rows go to newcomers, piece by piece                              } is to be
+ *   SETTLE   the survivors settle. With newcomers over the connections that are to be: those from before may have parted in an attempt that some left earlier
+ *            than others. They are kept until all have settled, and go back to where settling fails
+ *   SAY      every rank says what it holds
+ *   PREPARE  all compare and plan; newcomers make what they are told; a vote
+ *   COPY     rows go to newcomers, piece by piece
  *   CAST     the vote that counts: from here on others may publish. A rank that cannot hear it is in doubt, as after any voted change: another
  *            settle (or rebuild) tells it whether one has published
  *   PUBLISH  cannot fail */
@@ -58,6 +59,73 @@ static KvgStatus count(const KvgSetup *setup)
     return kvg_voted_count(setup, "the grid was not rebuilt");
 }
 
+/* ---- connections */
+
+static void close_ends(const KvComm *comm, const KvLiveness *liveness)
+{
+    if (comm != NULL && comm->ops != NULL) {
+        comm->ops->close(comm->self);
+    }
+    if (liveness != NULL && liveness->ops != NULL) {
+        liveness->ops->close(liveness->self);
+    }
+}
+
+/* What follows goes over the connections of the grid that is to be; settling too. */
+static void cross(KvgSetup *setup)
+{
+    RebuildState *state = setup->state;
+    KvgGrid      *grid = setup->grid;
+
+    memcpy(state->lost_told, grid->lost_told, (size_t)grid->ranks);
+    kvg_grid_swap_comm(grid, &state->comm, &state->liveness);
+    grid->comm_before = &state->comm;
+    if (grid->votes != NULL) {
+        KvgStatus status = grid->comm.ops->records_open(grid->comm.self, grid->votes->record_bytes);
+        if (status != KVG_OK) {
+            kvg_voted_answer(setup, status); /* told to the others */
+        }
+    }
+}
+
+/* What the grid had is its own again: settling failed. Who was told of as lost there has been told of. */
+static void cross_back(KvgSetup *setup)
+{
+    RebuildState *state = setup->state;
+    KvgGrid      *grid = setup->grid;
+
+    kvg_grid_swap_comm(grid, &state->comm, &state->liveness);
+    grid->comm_before = NULL;
+    memcpy(grid->lost_told, state->lost_told, (size_t)grid->ranks);
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        grid->lost_count += grid->lost_told[rank] != 0;
+    }
+}
+
+/* The survivors are of one state. */
+static KvgStatus settled(KvgSetup *setup)
+{
+    RebuildState *state = setup->state;
+    KvgGrid      *grid = setup->grid;
+    int           joined = grid->comm_before != NULL;
+
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        setup->member[rank] = joined || state->survivor[rank];
+    }
+    state->stage = REBUILD_SAY;
+    if (!joined) {
+        setup->kind = KVG_MESSAGE_SETUP;
+        setup->tag = ++grid->setup_tag << 32; /* counted from the settle on, by all survivors alike */
+        return KVG_OK;
+    }
+    setup->tag = 0;
+    grid->comm_before = NULL;
+    close_ends(&state->comm, &state->liveness);
+    state->comm.ops = NULL;
+    state->liveness.ops = NULL;
+    return KVG_OK;
+}
+
 /* ---- stages: each begins what the next waits for. Without memory for it a stage runs again, up to the deadline. */
 
 static KvgStatus try_again(const KvgSetup *setup, KvgStatus status)
@@ -81,7 +149,7 @@ static KvgStatus stage_settle(KvgSetup *setup)
     }
     kvg_setup_free(state->settle);
     state->settle = NULL;
-    return kvg_rebuild_settled(setup);
+    return settled(setup);
 }
 
 static KvgStatus stage_say(KvgSetup *setup)
@@ -182,12 +250,16 @@ static void publish(KvgSetup *setup)
     RebuildState *state = setup->state;
     KvgGrid      *grid = setup->grid;
 
+    kvg_rebuild_carry_drop(setup);
     if (state->joins) {
         kvg_rebuild_deliver(setup);
     } else {
         kvg_rebuild_apply(setup);
     }
-    memcpy(grid->alive, setup->member, (size_t)grid->ranks);
+    for (int rank = 0; rank < grid->ranks; rank++) {
+        grid->alive[rank] = setup->member[rank];
+        grid->empty[rank] = !setup->member[rank];
+    }
     grid->voters = state->survivors + state->newcomers;
     grid->state = KVG_OK;
     grid->why[0] = '\0';
@@ -207,9 +279,13 @@ static void undo(KvgSetup *setup)
     RebuildState *state = setup->state;
     KvgGrid      *grid = setup->grid;
 
+    kvg_rebuild_carry_drop(setup); /* while the sequences are there that were on their way */
     if (state->joins) {
         kvg_rebuild_unmake(setup);
         return;
+    }
+    if (grid->comm_before == &state->comm) { /* not another's, which settles while this one was in doubt */
+        cross_back(setup);
     }
     for (int rank = 0; rank < grid->ranks; rank++) {
         grid->alive[rank] &= state->survivor[rank];
@@ -219,31 +295,19 @@ static void undo(KvgSetup *setup)
     }
 }
 
-static void close_ends(const KvComm *comm, const KvLiveness *liveness)
-{
-    if (comm != NULL && comm->ops != NULL) {
-        comm->ops->close(comm->self);
-    }
-    if (liveness != NULL && liveness->ops != NULL) {
-        liveness->ops->close(liveness->self);
-    }
-}
-
 static void drop(KvgSetup *setup)
 {
     RebuildState *state = setup->state;
 
-    if (state->comm.ops != NULL) { /* the survivors did not settle */
-        close_ends(&state->comm, &state->liveness);
-    }
+    close_ends(&state->comm, &state->liveness); /* where the survivors did not settle */
     kvg_setup_free(state->settle);
-    kvg_rebuild_carry_drop(setup);
     for (int rank = 0; state->said != NULL && rank < setup->grid->ranks; rank++) {
         kvg_free(state->said[rank]);
     }
     kvg_free(state->said);
     kvg_free(state->said_bytes);
     kvg_free(state->survivor);
+    kvg_free(state->lost_told);
     kvg_free(state->entries);
     kvg_rebuild_report_free(state->report);
     if (state->joins) {
@@ -266,6 +330,8 @@ static KvgStatus make_arrays(KvgGrid *grid, KvgSetup *setup)
     setup->member = memory;
     KVG_TRY(kvg_calloc(ranks, 1, "rebuilding", &memory));
     state->survivor = memory;
+    KVG_TRY(kvg_calloc(ranks, 1, "rebuilding", &memory));
+    state->lost_told = memory;
     KVG_TRY(kvg_calloc(ranks, sizeof *state->said, "rebuilding", &memory));
     state->said = memory;
     KVG_TRY(kvg_calloc(ranks, sizeof *state->said_bytes, "rebuilding", &memory));
@@ -277,7 +343,9 @@ static void free_unstarted(KvgSetup *setup)
 {
     RebuildState *state = setup->state;
 
+    kvg_setup_free(state->settle);
     kvg_free(state->survivor);
+    kvg_free(state->lost_told);
     kvg_free(state->said);
     kvg_free(state->said_bytes);
     kvg_free(setup->member);
@@ -306,34 +374,6 @@ KvgStatus kvg_rebuild_setup(KvgGrid *grid, const char *what, KvgSetup **setup_p)
     return KVG_OK;
 }
 
-/* The survivors are of one state: what follows goes over the connections of the grid that is to be. */
-KvgStatus kvg_rebuild_settled(KvgSetup *setup)
-{
-    RebuildState *state = setup->state;
-    KvgGrid      *grid = setup->grid;
-    int           joined = state->comm.ops != NULL;
-
-    for (int rank = 0; rank < grid->ranks; rank++) {
-        setup->member[rank] = joined || state->survivor[rank];
-    }
-    state->stage = REBUILD_SAY;
-    if (!joined) {
-        setup->kind = KVG_MESSAGE_SETUP;
-        setup->tag = ++grid->setup_tag << 32; /* counted from the settle on, by all survivors alike */
-        return KVG_OK;
-    }
-    setup->tag = 0;
-    kvg_grid_take_comm(grid, &state->comm, &state->liveness);
-    state->comm.ops = NULL;
-    if (grid->votes != NULL) {
-        KvgStatus status = grid->comm.ops->records_open(grid->comm.self, grid->votes->record_bytes);
-        if (status != KVG_OK) {
-            kvg_voted_answer(setup, status); /* told to the others */
-        }
-    }
-    return KVG_OK;
-}
-
 static KvgStatus mark_survivors(RebuildState *state, int ranks, const int *survivors, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -358,7 +398,7 @@ static KvgStatus check_call(const KvgGrid *grid, const int *survivors, int count
     return kvg_grid_no_run(grid);
 }
 
-/* A survivor's operation, up to where settling begins. */
+/* A survivor's operation, which begins to settle. */
 static KvgStatus start(KvgGrid *grid, const int *survivors, int count, KvgRebuildReport **report, KvgSetup **setup_p)
 {
     KvgSetup *setup = NULL;
@@ -367,6 +407,9 @@ static KvgStatus start(KvgGrid *grid, const int *survivors, int count, KvgRebuil
     KVG_TRY(kvg_rebuild_setup(grid, "kvg_grid_rebuild", &setup));
     state_of(setup)->target = report;
     status = mark_survivors(setup->state, grid->ranks, survivors, count);
+    if (status == KVG_OK) {
+        status = kvg_grid_settle_start(grid, survivors, count, &state_of(setup)->settle);
+    }
     if (status != KVG_OK) {
         free_unstarted(setup);
         return status;
@@ -380,7 +423,6 @@ KvgStatus kvg_grid_rebuild_start(KvgGrid *grid, const int *survivors, int surviv
 {
     KvgSetup     *setup = NULL;
     RebuildState *state;
-    KvgStatus     status;
 
     KVG_TRY(check_call(grid, survivors, survivor_count, options));
     if (setup_p == NULL || (options != NULL && (options->comm == NULL) != (options->liveness == NULL))) {
@@ -388,15 +430,11 @@ KvgStatus kvg_grid_rebuild_start(KvgGrid *grid, const int *survivors, int surviv
     }
     KVG_TRY(start(grid, survivors, survivor_count, report, &setup));
     state = setup->state;
-    status = kvg_grid_settle_start(grid, survivors, survivor_count, &state->settle);
-    if (status != KVG_OK) {
-        free_unstarted(setup);
-        return status;
-    }
     if (options != NULL && options->comm != NULL) {
         state->comm = *options->comm;
         state->liveness = *options->liveness;
         state->newcomers = grid->ranks - survivor_count;
+        cross(setup);
     }
     *setup_p = setup;
     return KVG_OK;
@@ -447,11 +485,8 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
 {
     KvgSetup     *setup = NULL;
     RebuildState *state;
-    KvgStatus     status = kvg_grid_settle(grid, survivors, count);
+    KvgStatus     status = start(grid, survivors, count, report, &setup);
 
-    if (status == KVG_OK) {
-        status = start(grid, survivors, count, report, &setup);
-    }
     status = kvg_rebuild_knock(bootstrap, status, &grid->policy);
     if (status == KVG_OK) {
         state = setup->state;
@@ -468,7 +503,7 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
         return status;
     }
     state->newcomers = grid->ranks - count;
-    KVG_TRY(kvg_rebuild_settled(setup));
+    cross(setup);
     return kvg_setup_wait(setup);
 }
 

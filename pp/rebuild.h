@@ -66,7 +66,8 @@ typedef struct KvgRebuildReport {
  *  Steps that were begun are over; places of batches that held a sequence that was reset are empty (kvg_batch_set); its snapshots are stale. Work that
  *  the engine has on its streams must be over, as for kvg_placement_destroy. A device's votes need a new board (kvg_grid_vote_on_device).
  *  Where nobody joins, kvg_place, taps gathers and votes on the device answer ENOTSUP from then on.
- *  Fails on all survivors alike, and they are then settled, hold what they held, and can try again:
+ *  Survivors settle over the connections that the bootstrap makes; those they had go back to them where that fails. After a failure they hold what they
+ *  held and can try again; with another bootstrap, if this call had one: some may have settled over its connections and others not. It fails on all alike:
  *  EGEOM nobody joins and a shard is lost (named; the report is given all the same: rows_held is 0 for what is lost with it);
  *  ENOTSUP another shape; EBUSY a captured run is on; ENOMEM, EDEVICE here, EREFUSED naming another rank that could not; ELAYOUT a newcomer
  *  brings another model or other options, named; EINDOUBT, EPEER another rank is lost or silent: rebuild without it. EINVAL.

@@ -82,8 +82,9 @@ typedef struct RebuildState {
     int               survivors, newcomers;
     uint64_t          survivors_digest;
     KvgSetup         *settle;
-    KvComm            comm;      /* to be taken over once settled; ops NULL: the grid's stays */
+    KvComm            comm;      /* what the grid had, until it has settled over what is to be; ops NULL: none, or closed */
     KvLiveness        liveness;
+    uint8_t          *lost_told; /* [ranks] there */
     KvgRebuildReport **target;   /* NULL: no report is wanted, or it has been given */
     RebuildEntry     *entries;   /* [entry_count] */
     uint32_t          entry_count;
@@ -146,7 +147,6 @@ void      kvg_rebuild_deliver(KvgSetup *setup);
 
 /* rebuild.c */
 KvgStatus kvg_rebuild_setup(KvgGrid *grid, const char *what, KvgSetup **setup);
-KvgStatus kvg_rebuild_settled(KvgSetup *setup);
 /* The first all-gather of survivors and newcomers. Its own status, or EREFUSED naming the rank that could not. */
 KvgStatus kvg_rebuild_knock(const KvgBootstrap *bootstrap, KvgStatus local, const KvgPolicy *policy);
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/base/checked.h"
+
 typedef struct ResizeState {
     Voted         voted;
     uint64_t      memory_bytes;
@@ -19,6 +21,21 @@ static void units_of(const KvgPlacement *placement, const KvGridPlan *plan, uint
     }
 }
 
+/* An empty place limits nobody: as many as the most of its stage, which has the same layers. A newcomer there gives that many. */
+static uint64_t bytes_of(const KvgGrid *grid, void *const *hellos, int rank)
+{
+    int      first = rank - rank % (int)grid->tp;
+    uint64_t most = 0;
+
+    if (hellos[rank] != NULL) {
+        return ((const VotedHello *)hellos[rank])->value;
+    }
+    for (int other = first; other < first + (int)grid->tp; other++) {
+        if (hellos[other] != NULL) most = kvg_max_u64(most, ((const VotedHello *)hellos[other])->value);
+    }
+    return most;
+}
+
 static KvgStatus prepare(ResizeState *state, void *const *hellos)
 {
     KvgPlacement *placement = state->voted.placement;
@@ -28,8 +45,8 @@ static KvgStatus prepare(ResizeState *state, void *const *hellos)
 
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a resize", &memory));
     state->state_bytes = memory;
-    for (int rank = 0; rank < ranks; rank++) { /* one that was left out limits nobody */
-        state->state_bytes[rank] = hellos[rank] != NULL ? ((const VotedHello *)hellos[rank])->value : UINT64_MAX / 2;
+    for (int rank = 0; rank < ranks; rank++) {
+        state->state_bytes[rank] = bytes_of(placement->grid, hellos, rank);
     }
     KVG_TRY(kvg_placement_replan(placement, state->state_bytes, &state->plan));
     state->planned = 1;

@@ -267,7 +267,7 @@ static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
         uint8_t was = grid->alive[rank];
         grid->alive[rank] &= setup->member[rank];
         grid->voters -= grid->alive[rank] != was;
-        left_out = grid->alive[rank] ? left_out : rank;
+        left_out = grid->alive[rank] || grid->empty[rank] ? left_out : rank;
     }
     grid->state = KVG_OK;
     if (differs >= 0) {
@@ -282,10 +282,11 @@ static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
 static void tell_left_out(KvgGrid *grid, const uint8_t *member)
 {
     KvMessageHeader header = { KVG_MESSAGE_MAGIC, grid->epoch, 0, KVG_MESSAGE_OUT, 0 };
+    KvComm         *comm = grid->comm_before != NULL ? grid->comm_before : &grid->comm;
 
     for (int rank = 0; rank < grid->ranks; rank++) {
         if (!member[rank]) {
-            grid->comm.ops->send(grid->comm.self, rank, &header, sizeof header);
+            comm->ops->send(comm->self, rank, &header, sizeof header);
         }
     }
 }

@@ -2,7 +2,7 @@
  * that went apart, newcomers that bring something else. Every wait ends, survivors agree, and trying again succeeds. */
 #include "tests/support/rebuild_scene.h"
 
-enum { LATENT = 1, MAMBA = 4 };
+enum { LATENT = 1, POOLED = 2, MAMBA = 4 };
 
 static void open_latent(Scene *scene, uint32_t tp, uint32_t pp)
 {
@@ -108,6 +108,156 @@ START_TEST(test_a_second_loss_while_one_joins_and_a_second_attempt)
     }
     ck_assert_int_gt(failed, 3);
     ck_assert_int_gt(went, 0);
+}
+END_TEST
+
+/* What rank 0 says to rank 2 does not come: rank 2 cannot settle, the others have, and wait for it elsewhere. */
+static KvInprocFate drop_0_to_2(void *user, int from, int to, int is_record, const void *bytes, size_t byte_count, uint64_t *delay_ns)
+{
+    (void)user, (void)is_record, (void)bytes, (void)byte_count, (void)delay_ns;
+    return from == 0 && to == 2 ? KVG_INPROC_DROP : KVG_INPROC_DELIVER;
+}
+
+START_TEST(test_survivors_whose_connections_have_parted_meet_in_the_next_attempt)
+{
+    Scene     scene = {0};
+    KvgStatus each[TEST_RANKS_MAX];
+    open_latent(&scene, 4, 1);
+    kill_rank(&scene, 3);
+    scene.filter = drop_0_to_2;
+    rebuild_joined(&scene, NULL, each);
+    scene.filter = NULL;
+    for (int i = 0; i < 4; i++) ck_assert_int_ne(each[i], KVG_OK);
+    ck_assert_msg(rebuild_joined(&scene, NULL, NULL) == KVG_OK, "%s", kvg_last_error());
+    check_goes_on(&scene, 1);
+    close_scene(&scene);
+}
+END_TEST
+
+/* One survivor never comes: the others have their connections back, and rebuild with it over those. */
+START_TEST(test_a_rebuild_that_does_not_settle_leaves_the_connections_as_they_were)
+{
+    Scene      scene = {0};
+    KvInproc  *hub = NULL;
+    KvgSetup  *setups[2] = {NULL, NULL};
+    KvComm     comm[2];
+    KvLiveness live[2];
+    int        survivors[] = {0, 1, 2}, done[2] = {0, 0};
+    open_latent(&scene, 4, 1);
+    kill_rank(&scene, 3);
+    ck_assert_int_eq(kvg_inproc_create(4, &hub), KVG_OK);
+    for (int i = 0; i < 2; i++) {
+        KvgRebuildOptions with = KVG_REBUILD_OPTIONS_INIT;
+        ck_assert_int_eq(kvg_inproc_attach(hub, i, &comm[i], &live[i]), KVG_OK);
+        with.comm = &comm[i];
+        with.liveness = &live[i];
+        ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[i], survivors, 3, &with, NULL, &setups[i]), KVG_OK);
+    }
+    while (!done[0] || !done[1]) {
+        for (int i = 0; i < 2; i++) {
+            KvgStatus status = done[i] ? KVG_OK : kvg_setup_test(setups[i], &done[i]);
+            ck_assert(!done[i] || status == KVG_OK || status == KVG_EINDOUBT || status == KVG_EPEER);
+        }
+        kvg_inproc_advance_ns(hub, 1000000);
+        kvg_inproc_advance_ns(scene.g.hub, 1000000);
+    }
+    for (int i = 0; i < 2; i++) kvg_setup_free(setups[i]);
+    kvg_inproc_destroy(hub);
+    ck_assert_msg(rebuild_empty(&scene, NULL) == KVG_OK, "%s", kvg_last_error());
+    check_goes_on(&scene, 1);
+    close_scene(&scene);
+}
+END_TEST
+
+/* A doubt in a grid that goes on without a rank: settling mends it, as in one that is whole; another loss leaves it to a rebuild. */
+START_TEST(test_a_grid_with_an_empty_place_settles_a_doubt_without_a_rebuild)
+{
+    Scene     scene = {0};
+    KvgSetup *setups[TEST_RANKS_MAX] = {0};
+    int       survivors[TEST_RANKS_MAX];
+    open_latent(&scene, 4, 1);
+    kill_rank(&scene, 3);
+    ck_assert_int_eq(rebuild_empty(&scene, NULL), KVG_OK);
+    list_survivors(&scene, survivors);
+    for (int i = 0; i < 3; i++) ck_assert_int_eq(kvg_grid_settle_start(scene.g.grid[i], survivors, 3, &setups[i]), KVG_OK);
+    ck_assert_int_eq(grid_finish(&scene.g, setups, NULL), KVG_OK);
+    for (int i = 0; i < 3; i++) ck_assert_msg(kvg_grid_state(scene.g.grid[i]) == KVG_OK, "%s", kvg_last_error());
+    for (int i = 0; i < 3; i++) scene.report[i]->epoch = kvg_grid_epoch(scene.g.grid[i]);
+    check_goes_on(&scene, 1);
+    kill_rank(&scene, 1);
+    list_survivors(&scene, survivors);
+    memset(setups, 0, sizeof setups);
+    for (int i = 0; i < 2; i++) ck_assert_int_eq(kvg_grid_settle_start(scene.g.grid[i], survivors, 2, &setups[i]), KVG_OK);
+    ck_assert_int_eq(grid_finish(&scene.g, setups, NULL), KVG_OK);
+    ck_assert_int_eq(kvg_grid_state(scene.g.grid[0]), KVG_EPEER);
+    ck_assert_msg(strstr(kvg_last_error(), "without rank 1") != NULL, "%s", kvg_last_error());
+    close_scene(&scene);
+}
+END_TEST
+
+/* ---- units after a resize */
+
+static void resize(Scene *scene, uint64_t bytes)
+{
+    KvgSetup *setups[TEST_RANKS_MAX] = {0};
+    for (int i = 0; i < scene->g.ranks; i++) ck_assert_int_eq(kvg_placement_resize_start(scene->g.placement[i], bytes, &setups[i]), KVG_OK);
+    ck_assert_msg(grid_finish(&scene->g, setups, NULL) == KVG_OK, "%s", kvg_last_error());
+}
+
+START_TEST(test_a_newcomer_gives_as_much_as_its_stage_when_its_place_was_empty_during_a_resize)
+{
+    Scene           scene = {0};
+    KvgPlaceOptions options;
+    open_latent(&scene, 2, 2);
+    kill_rank(&scene, 3);
+    ck_assert_int_eq(rebuild_empty(&scene, NULL), KVG_OK);
+    resize(&scene, 3u << 20);
+    options = scene_options(&scene);
+    options.memory_bytes = 3u << 20;
+    ck_assert_msg(rebuild_joined(&scene, &options, NULL) == KVG_OK, "%s", kvg_last_error());
+    for (int i = 0; i < 4; i++) ck_assert_uint_eq(life_stats(scene.g.placement[i]).memory_bytes, 3u << 20);
+    check_goes_on(&scene, 1);
+    close_scene(&scene);
+}
+END_TEST
+
+START_TEST(test_a_newcomer_joins_where_a_resize_has_left_no_unit)
+{
+    Scene scene = {0};
+    open_latent(&scene, 2, 2);
+    for (int i = 0; i < 4; i++) {
+        for (int q = 0; q < SEQUENCES; q++) ck_assert_int_eq(kvg_sequence_close(scene.s[i][q], NULL), KVG_OK);
+    }
+    resize(&scene, 1); /* nothing is open: the engine wants its memory for something else */
+    kill_rank(&scene, 3);
+    ck_assert_msg(rebuild_joined(&scene, NULL, NULL) == KVG_OK, "%s", kvg_last_error());
+    resize(&scene, 2u << 20);
+    life_agree_among(&scene.g, NULL, 4);
+    for (int i = 0; i < 4; i++) {
+        for (uint32_t q = 0; q < SEQUENCES; q++) ck_assert_int_eq(kvg_sequence_open(scene.g.placement[i], ids[q], 0, &scene.s[i][q]), KVG_OK);
+    }
+    step_ok(&scene, (uint32_t[]){70, 3, 9});
+    close_scene(&scene);
+}
+END_TEST
+
+/* The slot images that are under way go before the sequences that they are of. */
+START_TEST(test_a_loss_while_slot_images_are_copied_leaves_nothing_behind)
+{
+    int failed = 0;
+    for (int moment = 3; moment < 10; moment++) {
+        Scene     scene = {.index_ring = 64};
+        KvgStatus each[TEST_RANKS_MAX];
+        open_scene(&scene, &some_models[POOLED], 2, 2, KVG_LAYOUT_POOL);
+        kill_rank(&scene, 3);
+        scene.second = 0;
+        scene.moment = moment;
+        rebuild_joined(&scene, NULL, each);
+        scene.moment = 0;
+        failed += each[3] != KVG_OK; /* the newcomer's */
+        close_scene(&scene);
+    }
+    ck_assert_int_gt(failed, 2);
 }
 END_TEST
 
@@ -316,7 +466,10 @@ START_TEST(test_a_grid_without_some_ranks_says_what_it_does_not_serve)
 END_TEST
 
 LIFE_MAIN("rebuild_faults", test_a_step_in_doubt_is_settled_first, test_a_second_loss_at_any_moment_and_a_second_attempt,
-          test_a_second_loss_while_one_joins_and_a_second_attempt, test_memory_fails_on_one_of_many_that_rebuild,
+          test_a_second_loss_while_one_joins_and_a_second_attempt, test_a_loss_while_slot_images_are_copied_leaves_nothing_behind,
+          test_survivors_whose_connections_have_parted_meet_in_the_next_attempt, test_a_rebuild_that_does_not_settle_leaves_the_connections_as_they_were,
+          test_a_grid_with_an_empty_place_settles_a_doubt_without_a_rebuild, test_a_newcomer_joins_where_a_resize_has_left_no_unit,
+          test_a_newcomer_gives_as_much_as_its_stage_when_its_place_was_empty_during_a_resize, test_memory_fails_on_one_of_many_that_rebuild,
           test_memory_fails_somewhere_in_a_rebuild_and_it_is_tried_again, test_a_frozen_rank_that_wakes_in_an_old_epoch_changes_nothing,
           test_survivors_with_other_posted_calls_keep_lengths_alone, test_taint_stays_and_what_a_fork_shares_is_sent_to_no_newcomer,
           test_what_a_newcomer_brings_is_compared_and_named, test_calls_that_make_no_sense_are_refused,

@@ -161,6 +161,7 @@ START_TEST(test_a_newcomer_takes_a_place_in_the_runs_too)
 {
     Grave     grave;
     KvInproc *hub = NULL, *old;
+    uint8_t  *board;
 
     open_both(1, LATENT, KVG_ACCEPT_DEVICE);
     lose_in_a_run();
@@ -178,13 +179,14 @@ START_TEST(test_a_newcomer_takes_a_place_in_the_runs_too)
     scene_compare(&scene, &reference);
     ck_assert_int_eq(kvg_run_begin(scene.graph[0][0], 2, NULL, scene_stream), KVG_ESTALE); /* captured for the board that went with the lost rank */
     scene_free_graph(&scene, 0);
-    free(scene.board);
+    board = scene.board;
     memset(scene.control, 0, sizeof scene.control);
     scene_give_board(&scene);
     scene_capture(&scene, 0, most, KVG_ACCEPT_DEVICE);
     goes_on(KVG_ACCEPT_DEVICE);
     close_both();
     close_grave(&grave);
+    free(board);
     kvg_inproc_destroy(old);
 }
 END_TEST

@@ -24,6 +24,9 @@ static void setup_went_well(World *w, int r, Op *op)
         }
         op->digest = w->rank[r].digest;
     }
+    if (op->kind == OP_WAKE && w->rank[r].batch[0] == NULL) {
+        world_begin_rank(w, r);
+    }
     w->resized += op->kind != OP_DIGEST && op->well == 0;
     op->well |= 1ull << r;
 }
@@ -190,7 +193,7 @@ static void thaw(World *w)
     for (int r = 0; r < w->ranks; r++) {
         if (w->rank[r].frozen) {
             w->rank[r].frozen = 0;
-            kvg_inproc_freeze(w->hub, r, 0);
+            world_freeze(w, r, 0);
         }
     }
 }
@@ -199,13 +202,13 @@ static void pass_time(World *w, int ran)
 {
     if (ran > 0) {
         w->idle_rounds = 0;
-        kvg_inproc_advance_ns(w->hub, 20000);
+        world_advance(w, 20000);
         return;
     }
     w->idle_rounds++;
-    kvg_inproc_advance_ns(w->hub, w->idle_rounds < 30 ? SIM_MS / 2 : 20 * SIM_MS);
-    if (w->idle_rounds > 400 && w->first_doubt_ns == 0) {
-        thaw(w); /* nobody waits for it through the grid: it is late for a barrier */
+    world_advance(w, w->idle_rounds < 30 ? SIM_MS / 2 : 20 * SIM_MS);
+    if (w->idle_rounds > (w->first_doubt_ns == 0 ? 400 : 800)) {
+        thaw(w); /* nobody waits for it through the grid: it is late for a barrier, or was frozen after it came to doubt */
     }
     SIM_CHECK(w, w->idle_rounds < 4000, "nothing goes on any more, and no rank says why");
 }

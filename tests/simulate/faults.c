@@ -40,7 +40,7 @@ KvInprocFate fault_filter(void *user, int from, int to, int is_record, const voi
 
 void fault_kill(World *w, int r)
 {
-    kvg_inproc_kill(w->hub, r);
+    for (int h = 0; h < w->hub_count; h++) kvg_inproc_kill(w->hubs[h], r);
     w->rank[r].dead = 1;
     w->losses++;
     if (w->tear_rank == r) {
@@ -80,6 +80,6 @@ void fault_turn(World *w)
         w->tear_left = (int)draw(&w->wire, 2 * (uint32_t)w->ranks);
     } else if (planted(w, w->faults.freeze)) {
         w->rank[r].frozen = 1;
-        kvg_inproc_freeze(w->hub, (int)r, 1);
+        world_freeze(w, (int)r, 1);
     }
 }

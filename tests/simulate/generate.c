@@ -72,14 +72,19 @@ static uint32_t draw_rows(World *w)
     return kind < 10 ? 1 : kind < 14 ? 1 + draw(&w->draws, 6) : 1 + draw(&w->draws, w->model == SIM_WINDOWED ? w->chunk + 2 : 90);
 }
 
+static int stage_voters(const World *w, int r)
+{
+    uint64_t stage = ((1ull << w->tp) - 1) << (uint32_t)r / w->tp * w->tp;
+
+    return __builtin_popcountll(all_ranks(w) & stage);
+}
+
 static void draw_faults_of(World *w, Truth *truth)
 {
-    uint32_t last = (w->pp - 1) * w->tp;
+    uint64_t last = all_ranks(w) & ~((1ull << (w->pp - 1) * w->tp) - 1); /* of the last stage */
 
-    truth->passes_accept = 1ull << (last + draw(&w->draws, w->tp));
-    for (uint32_t r = last; r < (uint32_t)w->ranks; r++) {
-        truth->passes_accept |= (uint64_t)!chance(&w->draws, 3) << r;
-    }
+    truth->passes_accept = 1ull << draw_rank(w, last);
+    truth->passes_accept |= last & (draw64(&w->draws) | draw64(&w->draws));
     truth->passes_user = draw64(&w->draws) & all_ranks(w);
     truth->refusers = 0;
     truth->lie = LIE_NONE;
@@ -88,27 +93,27 @@ static void draw_faults_of(World *w, Truth *truth)
         return;
     }
     if (w->faults.refuse != 0 && chance(&w->draws, w->faults.refuse)) {
-        truth->refusers |= 1ull << draw(&w->draws, (uint32_t)w->ranks);
-        truth->refusers |= chance(&w->draws, 3) ? 1ull << draw(&w->draws, (uint32_t)w->ranks) : 0;
+        truth->refusers |= 1ull << draw_rank(w, all_ranks(w));
+        truth->refusers |= chance(&w->draws, 3) ? 1ull << draw_rank(w, all_ranks(w)) : 0;
     }
     if (w->faults.lie == 0 || !chance(&w->draws, w->faults.lie)) {
         return;
     }
-    truth->liar = (int)draw(&w->draws, (uint32_t)w->ranks);
+    truth->liar = draw_rank(w, all_ranks(w));
     switch (draw(&w->draws, 5)) {
     case 0: /* a row more than the others, where that books no unit more: a caller that does that leaves units booked unlike */
-        if (w->ranks > 1 && truth->rows[0] > 0 && (truth->base[0] + truth->rows[0]) % KVG_CHUNK_ROWS != 0 && truth->base[0] + truth->rows[0] < w->ctx &&
+        if (voters(w) > 1 && truth->rows[0] > 0 && (truth->base[0] + truth->rows[0]) % KVG_CHUNK_ROWS != 0 && truth->base[0] + truth->rows[0] < w->ctx &&
             (w->model != SIM_WINDOWED || truth->rows[0] < w->chunk)) {
             truth->lie = LIE_TARGETS;
         }
         break;
     case 1:
-        truth->liar = (int)last + (int)draw(&w->draws, w->tp);
+        truth->liar = draw_rank(w, last);
         truth->passes_accept |= 1ull << truth->liar;
         if ((truth->passes_accept & (truth->passes_accept - 1)) != 0) truth->lie = LIE_ACCEPTED;
         break;
     case 2:
-        if (w->tp > 1) truth->lie = LIE_LAYOUT;
+        if (stage_voters(w, truth->liar) > 1) truth->lie = LIE_LAYOUT;
         break;
     case 3:
         truth->passes_user |= 1ull << truth->liar;
@@ -323,7 +328,7 @@ static void generate_posted(World *w)
     default:
         if (w->faulty && w->faults.refuse != 0 && chance(&w->draws, 4)) {
             op = append(w, OP_TAINT, i);
-            op->only_rank = (int)draw(&w->draws, (uint32_t)w->ranks);
+            op->only_rank = draw_rank(w, all_ranks(w));
         }
     }
 }
@@ -334,9 +339,9 @@ static void generate_apart(World *w)
     uint32_t i = pick(w, 1);
     Op      *op;
 
-    if (i < SIM_SEQS && w->ranks > 1 && !must_wait(w, i) && !w->front.seq[i].tainted) {
+    if (i < SIM_SEQS && voters(w) > 1 && !must_wait(w, i) && !w->front.seq[i].tainted) {
         op = append(w, OP_TRIM, i);
-        op->only_rank = (int)draw(&w->draws, (uint32_t)w->ranks);
+        op->only_rank = draw_rank(w, all_ranks(w));
     }
 }
 

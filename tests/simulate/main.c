@@ -104,9 +104,11 @@ int main(int argc, char **argv)
         clock_gettime(CLOCK_MONOTONIC, &to);
     }
     double seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
-    printf("seed %llu: %llu steps in %llu lives, no violation: %llu published, %llu not; %llu settled, %llu ranks lost, %llu resizes (%llu torn), %llu whole comparisons; %.1f s, %.0f steps/s\n",
+    printf("seed %llu: %llu steps in %llu lives, no violation: %llu published, %llu not; %llu settled, %llu ranks lost, %llu rebuilt (%llu joined, %llu with places empty; %llu sequences kept, %llu reset), %llu resizes (%llu torn), %llu whole comparisons; %.1f s, %.0f steps/s\n",
            (unsigned long long)w->seed, (unsigned long long)w->step, (unsigned long long)w->lives, (unsigned long long)w->publishes,
-           (unsigned long long)w->rollbacks, (unsigned long long)w->settles, (unsigned long long)w->losses, (unsigned long long)w->resized, (unsigned long long)w->torn, (unsigned long long)w->compares, seconds,
+           (unsigned long long)w->rollbacks, (unsigned long long)w->settles, (unsigned long long)w->losses,
+           (unsigned long long)w->rebuilds, (unsigned long long)w->joined, (unsigned long long)w->emptied, (unsigned long long)w->kept, (unsigned long long)w->reset,
+           (unsigned long long)w->resized, (unsigned long long)w->torn, (unsigned long long)w->compares, seconds,
            (double)w->step / seconds);
     return 0;
 }

@@ -8,9 +8,10 @@ enum { ATTEMPTS = 40, ATTEMPTS_FAULTY = 6 };
 
 /* ---- who takes part */
 
-static uint64_t members_of(World *w, int list[SIM_RANKS], int *count)
+uint64_t settle_list(World *w, Attempt *attempt)
 {
     uint64_t members = 0;
+    int     *list = attempt->list, *count = &attempt->count;
 
     *count = 0;
     for (int r = 0; r < w->ranks; r++) {
@@ -32,7 +33,7 @@ static void thaw_some(World *w)
     for (int r = 0; r < w->ranks; r++) {
         if (w->rank[r].frozen && !w->rank[r].dead && chance(&w->draws, 2)) {
             w->rank[r].frozen = 0;
-            kvg_inproc_freeze(w->hub, r, 0);
+            world_freeze(w, r, 0);
         }
     }
 }
@@ -49,13 +50,6 @@ static void give_up_setups(World *w)
 }
 
 /* ---- one attempt */
-
-typedef struct Attempt {
-    int       list[SIM_RANKS], count;
-    KvgSetup *setup[SIM_RANKS];
-    int       done[SIM_RANKS];
-    KvgStatus each[SIM_RANKS];
-} Attempt;
 
 static void start_rank(World *w, Attempt *attempt, int r)
 {
@@ -124,7 +118,7 @@ static void run_attempt(World *w, Attempt *attempt)
         if (w->tear_rank >= 0 && w->tear_left <= 0) {
             fault_kill(w, w->tear_rank);
         }
-        kvg_inproc_advance_ns(w->hub, round < 50 ? SIM_MS / 5 : 10 * SIM_MS);
+        world_advance(w, round < 50 ? SIM_MS / 5 : 10 * SIM_MS);
     }
     for (int r = 0; r < w->ranks; r++) {
         kvg_setup_free(attempt->setup[r]); /* of a rank that died in the middle, too */
@@ -311,16 +305,18 @@ static void restart_program(World *w)
     }
 }
 
-/* A rank that was left out wakes: whatever it does, the others do not change. */
-static void wake_those_left_out(World *w, const Attempt *attempt)
+void settle_wake(World *w, const Attempt *attempt)
 {
     for (int r = 0; r < w->ranks; r++) {
         Rank *rank = &w->rank[r];
-        int   everyone[SIM_RANKS], done = 0;
-        if (rank->dead || !rank->out) continue;
+        int   everyone[SIM_RANKS], count = 0, done = 0;
+        if (rank->dead || !rank->out || rank->woken) continue;
+        rank->woken = 1;
         rank->frozen = 0;
-        kvg_inproc_freeze(w->hub, r, 0);
-        for (int i = 0; i < w->ranks; i++) everyone[i] = i;
+        world_freeze(w, r, 0);
+        for (int i = 0; i < w->ranks; i++) {
+            if (rank->knew >> i & 1) everyone[count++] = i;
+        }
         for (uint32_t t = 0; t < SIM_TRUTHS; t++) { /* it goes on with what it was doing */
             if (w->truth[t].number != 0 && w->truth[t].begun >> r & 1 && rank->step[t]->state == KVG_STEP_BEGUN) {
                 KvgCommit commit = KVG_COMMIT_INIT;
@@ -329,13 +325,13 @@ static void wake_those_left_out(World *w, const Attempt *attempt)
             }
         }
         KvgSetup *setup = NULL;
-        SIM_CHECK(w, kvg_grid_settle_start(rank->grid, everyone, w->ranks, &setup) == KVG_OK, "a rank that was left out cannot ask to settle: %s", kvg_last_error());
+        SIM_CHECK(w, kvg_grid_settle_start(rank->grid, everyone, count, &setup) == KVG_OK, "a rank that was left out cannot ask to settle: %s", kvg_last_error());
         for (int round = 0; !done; round++) {
             SIM_CHECK(w, round < 1000, "a rank that was left out does not learn of it");
             KvgStatus status = kvg_setup_test(setup, &done);
             SIM_CHECK(w, !done || status != KVG_OK, "a rank that was left out has settled with nobody");
             for (int i = 0; i < attempt->count; i++) kvg_grid_progress(w->rank[attempt->list[i]].grid);
-            kvg_inproc_advance_ns(w->hub, 10 * SIM_MS);
+            world_advance(w, 10 * SIM_MS);
         }
         kvg_setup_free(setup);
     }
@@ -344,7 +340,7 @@ static void wake_those_left_out(World *w, const Attempt *attempt)
 /* Not all are there any more: the survivors read, compare digests, close, and all comes back. */
 static void end_with(World *w, const Attempt *attempt, int apart)
 {
-    wake_those_left_out(w, attempt);
+    settle_wake(w, attempt);
     if (!apart) {
         world_compare(w, &w->front);
     }
@@ -361,6 +357,22 @@ static void end_with(World *w, const Attempt *attempt, int apart)
     w->over = 1;
 }
 
+uint64_t settle_members(World *w, Attempt *attempt)
+{
+    for (int n = 0;; n++) {
+        SIM_CHECK(w, n < ATTEMPTS, "the survivors cannot settle in %d attempts: %s", ATTEMPTS, kvg_last_error());
+        if (settle_list(w, attempt) == 0) {
+            w->over = 1;
+            return 0;
+        }
+        w->faulty &= n < ATTEMPTS_FAULTY;
+        run_attempt(w, attempt);
+        if (attempt_went_well(w, attempt)) break;
+    }
+    w->settles++;
+    return settle_list(w, attempt);
+}
+
 void settle(World *w)
 {
     static Attempt attempt;
@@ -370,21 +382,14 @@ void settle(World *w)
 
     thaw_some(w);
     give_up_setups(w);
-    for (int n = 0;; n++) {
-        SIM_CHECK(w, n < ATTEMPTS, "the survivors cannot settle in %d attempts: %s", ATTEMPTS, kvg_last_error());
-        if (members_of(w, attempt.list, &attempt.count) == 0) {
-            w->over = 1; /* nobody is left */
-            return;
-        }
-        w->faulty &= n < ATTEMPTS_FAULTY;
-        run_attempt(w, &attempt);
-        if (attempt_went_well(w, &attempt)) break;
+    members = settle_members(w, &attempt);
+    if (members == 0) {
+        return;
     }
-    w->settles++;
-    members = members_of(w, attempt.list, &attempt.count);
     for (int r = 0; r < w->ranks; r++) {
-        left_out += !(members >> r & 1);
+        left_out += w->grid_ranks >> r & ~members >> r & 1;
         w->rank[r].out |= !(members >> r & 1) && !w->rank[r].dead;
+        if (!w->rank[r].woken) w->rank[r].knew = w->grid_ranks;
         if (members >> r & 1 && w->rank[r].pc > to) to = w->rank[r].pc;
     }
     apart = w->apart && members >> w->apart_rank & 1 && (members & (members - 1)) != 0 ? 1 : calls_apart(w, members, w->back_pc, to);
@@ -397,9 +402,11 @@ void settle(World *w)
     rebuild_reference(w, members, to, open);
     drop_snapshots(w);
     restart_program(w);
-    if (left_out > 0 || apart) {
-        end_with(w, &attempt, apart);
-    } else {
+    if (left_out == 0 && !apart) {
         world_compare(w, &w->front);
+    } else if (!chance(&w->draws, 4) && rebuild(w, &attempt)) {
+        w->rebuilds++;
+    } else if (!w->over) {
+        end_with(w, &attempt, w->apart);
     }
 }

@@ -16,7 +16,7 @@
 
 enum {
     SIM_RANKS = 64, SIM_SEQS = 6, SIM_PLACES = 3, SIM_BATCHES = 3, SIM_CTX = 1024, SIM_STEP_ROWS = 192, SIM_LOG = 256, SIM_TRUTHS = 128,
-    SIM_TIMEOUT_MS = 1000, SIM_PATTERNS = 4096, SIM_PATTERN = 32
+    SIM_HUBS = 64, SIM_TIMEOUT_MS = 1000, SIM_PATTERNS = 4096, SIM_PATTERN = 32
 };
 #define SIM_MS 1000000ull
 #define SIM_DEADLINE_NS (SIM_TIMEOUT_MS * SIM_MS)
@@ -44,7 +44,7 @@ static inline int chance(Draws *draws, uint32_t n)
 /* ---- reference */
 
 typedef struct RefSeq {
-    int      open, tainted;
+    int      open, tainted, forked; /* forked: it may share chunks with another */
     uint64_t id;       /* of this life; never used again */
     uint64_t len;
     uint32_t cuts;     /* how often rows were taken back */
@@ -137,8 +137,9 @@ typedef struct Rank {
     KvgSetup     *setup;
     KvDigest      digest;
     uint64_t      pc;
-    int           dead, frozen, out, doubt; /* out: left out by a settle */
+    int           dead, frozen, out, woken, doubt; /* out: left out by a settle; woken: and has learnt of it */
     int           stopped;  /* in doubt and its program does not call in any more */
+    uint64_t      knew;     /* mask: the grid's ranks when it was left out */
     uint64_t      wait_since_ns; /* 0: does not wait */
 } Rank;
 
@@ -154,8 +155,11 @@ typedef struct World {
     uint64_t    life_step, life_steps;
     Draws       draws;    /* of the program and its schedule */
     Draws       wire;     /* of what happens to records and messages */
-    KvInproc   *hub;
+    KvInproc   *hub;      /* where connections are made now */
+    KvInproc   *hubs[SIM_HUBS]; /* all of the life: a rebuild with newcomers goes over another */
+    int         hub_count;
     int         ranks;
+    uint64_t    grid_ranks; /* mask: who takes part; all, unless a rebuild went on without some */
     uint32_t    tp, pp, window_steps;
     ModelKind   model;
     KvLayout    layout;
@@ -165,6 +169,8 @@ typedef struct World {
     uint64_t    ctx, memory_bytes;
     int         has_recurrent;
     ModelConfig config;
+    KvgPolicy   policy;
+    KvgPlaceOptions place_options; /* as all ranks gave them, but for memory_bytes and device */
     Rank        rank[SIM_RANKS];
     Faults      faults;   /* of the life */
     int         faulty;   /* they happen in this stretch */
@@ -188,6 +194,7 @@ typedef struct World {
     int         apart_rank;
     uint64_t    apart_pc;
     int         over;     /* the life has ended */
+    uint64_t    rebuilds, joined, emptied, kept, reset; /* rebuilds that went on; newcomers; rebuilds that left a place empty; sequences with and without their rows */
     uint64_t    settles, losses, lives, publishes, rollbacks, compares, ops, resized, torn; /* torn: some survivors had published a resize, others not */
     uint64_t    live_allocations;
 } World;
@@ -202,7 +209,17 @@ static inline int rank_lives(const Rank *rank)
 }
 static inline uint64_t all_ranks(const World *w)
 {
-    return w->ranks == 64 ? UINT64_MAX : (1ull << w->ranks) - 1;
+    return w->grid_ranks;
+}
+static inline int voters(const World *w)
+{
+    return __builtin_popcountll(w->grid_ranks);
+}
+/* One of the ranks in the mask, which is not empty. */
+static inline int draw_rank(World *w, uint64_t mask)
+{
+    for (uint32_t skip = draw(&w->draws, (uint32_t)__builtin_popcountll(mask)); skip > 0; skip--) mask &= mask - 1;
+    return __builtin_ctzll(mask);
 }
 
 /* ---- main.c */
@@ -228,6 +245,14 @@ void reference_apply_truth(Reference *ref, const Truth *truth);
 /* ---- world.c */
 void world_open(World *w);
 void world_close(World *w);
+/* Nothing of the rank's is left afterwards. */
+void world_close_rank(World *w, int r);
+/* What a rank has once it is placed: batches, and what it takes beside the planes of pools. */
+void world_begin_rank(World *w, int r);
+void world_add_hub(World *w, KvInproc *hub);
+/* On all hubs of the life. */
+void world_advance(World *w, uint64_t ns);
+void world_freeze(World *w, int r, int frozen);
 void world_compare(World *w, const Reference *ref);
 void world_check_agreed(World *w, int first, int other);
 
@@ -274,6 +299,22 @@ Went op_stale_begin(World *w, int r, Op *op);
 void drive(World *w);
 
 /* ---- settle.c */
+typedef struct Attempt { /* one set-up call of the survivors */
+    int       list[SIM_RANKS], count;
+    KvgSetup *setup[SIM_RANKS];
+    int       done[SIM_RANKS];
+    KvgStatus each[SIM_RANKS];
+} Attempt;
+
 void settle(World *w);
+/* Who lives and is not frozen, in any order: a mask, and the attempt's list. */
+uint64_t settle_list(World *w, Attempt *attempt);
+/* Attempts until all who live then have settled. 0: nobody is left. */
+uint64_t settle_members(World *w, Attempt *attempt);
+/* A rank that was left out wakes: whatever it does, the others do not change. */
+void settle_wake(World *w, const Attempt *attempt);
+
+/* ---- rebuild.c: after a settle that left some out, or found posted calls apart. 1: the grid goes on. */
+int rebuild(World *w, Attempt *attempt);
 
 #endif

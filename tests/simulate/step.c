@@ -198,7 +198,7 @@ Went op_post(World *w, int r, Op *op)
     truth->posted |= 1ull << r;
     truth->yes |= (uint64_t)(no == KVG_OK) << r;
     truth->no_code[r] = no;
-    if (w->ranks > 1) {
+    if (voters(w) > 1) {
         check_undecided(w, r, truth);
     }
     return WENT_ON;

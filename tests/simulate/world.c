@@ -25,9 +25,10 @@ static void draw_shape(World *w)
 /* A count of heads that falls on tp ranks: a divisor of it, or a multiple. */
 static uint32_t heads_for(World *w, uint32_t tp)
 {
-    switch (draw(&w->draws, 3)) {
+    switch (draw(&w->draws, 4)) {
     case 0:  return tp;
     case 1:  return tp % 2 == 0 ? tp / 2 : 1;
+    case 2:  return 1;
     default: return tp <= 4 ? 2 * tp : tp;
     }
 }
@@ -155,7 +156,7 @@ static void wait_setups(World *w, KvgSetup **setups, KvgStatus *each)
                 left -= done[r];
             }
         }
-        kvg_inproc_advance_ns(w->hub, SIM_MS / 10);
+        world_advance(w, SIM_MS / 10);
     }
     for (int r = 0; r < w->ranks; r++) {
         kvg_setup_free(setups[r]);
@@ -176,6 +177,7 @@ static KvgStatus place(World *w)
     options.max_step_sequences = SIM_PLACES;
     options.prefill_chunk_max = w->chunk;
     options.spec_columns = 2 + draw(&w->draws, 3);
+    w->place_options = options;
     for (int r = 0; r < w->ranks; r++) {
         options.memory_bytes = w->memory_bytes + 4096 * draw(&w->draws, 8);
         options.device = &w->rank[r].device;
@@ -191,23 +193,36 @@ static KvgStatus place(World *w)
 static void connect_ranks(World *w)
 {
     KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
-    KvgPolicy      policy;
     KvgGrid       *grids[SIM_RANKS];
 
-    kvg_policy_default(&policy);
-    policy.timeout_ms = SIM_TIMEOUT_MS;
-    policy.swa_ring = (int8_t)!chance(&w->draws, 4);
-    policy.dsa_index_ring = chance(&w->draws, 3) ? 0 : 16 + 4 * (int64_t)draw(&w->draws, 16);
+    kvg_policy_default(&w->policy);
+    w->policy.timeout_ms = SIM_TIMEOUT_MS;
+    w->policy.swa_ring = (int8_t)!chance(&w->draws, 4);
+    w->policy.dsa_index_ring = chance(&w->draws, 3) ? 0 : 16 + 4 * (int64_t)draw(&w->draws, 16);
     options.tp = w->tp;
     options.pp = w->pp;
-    options.policy = &policy;
+    options.policy = &w->policy;
     options.max_in_flight = w->window_steps;
     SIM_CHECK(w, kvg_inproc_create(w->ranks, &w->hub) == KVG_OK, "%s", kvg_last_error());
+    w->hubs[0] = w->hub;
+    w->hub_count = 1;
+    w->grid_ranks = w->ranks == 64 ? UINT64_MAX : (1ull << w->ranks) - 1;
     SIM_CHECK(w, kvg_grid_create_inproc(w->hub, w->ranks, &options, grids) == KVG_OK, "%s", kvg_last_error());
     for (int r = 0; r < w->ranks; r++) {
         w->rank[r].grid = grids[r];
         SIM_CHECK(w, kvg_dev_host(&w->rank[r].device) == KVG_OK, "%s", kvg_last_error());
     }
+}
+
+void world_begin_rank(World *w, int r)
+{
+    if (w->rank[r].placement->asleep) {
+        return; /* a newcomer of a placement that is asleep: it does this when it is woken */
+    }
+    for (int b = 0; b < SIM_BATCHES; b++) {
+        SIM_CHECK(w, kvg_batch_create(w->rank[r].placement, SIM_PLACES, &w->rank[r].batch[b]) == KVG_OK, "%s", kvg_last_error());
+    }
+    w->fixed_bytes[r] = taken_bytes(w, r) - pool_bytes(w, r);
 }
 
 void world_open(World *w)
@@ -240,10 +255,7 @@ void world_open(World *w)
         SIM_CHECK(w, w->memory_bytes < 1ull << 30, "no memory is enough for the drawn model: %s", kvg_last_error());
     }
     for (int r = 0; r < w->ranks; r++) {
-        for (int b = 0; b < SIM_BATCHES; b++) {
-            SIM_CHECK(w, kvg_batch_create(w->rank[r].placement, SIM_PLACES, &w->rank[r].batch[b]) == KVG_OK, "%s", kvg_last_error());
-        }
-        w->fixed_bytes[r] = taken_bytes(w, r) - pool_bytes(w, r);
+        world_begin_rank(w, r);
     }
     kvg_inproc_set_filter(w->hub, fault_filter, w);
     w->lives++;
@@ -251,7 +263,7 @@ void world_open(World *w)
 
 /* ---- the end */
 
-static void close_rank(World *w, int r)
+void world_close_rank(World *w, int r)
 {
     Rank *rank = &w->rank[r];
 
@@ -273,14 +285,39 @@ static void close_rank(World *w, int r)
 
 void world_close(World *w)
 {
-    kvg_inproc_set_filter(w->hub, NULL, NULL);
-    for (int r = 0; r < w->ranks; r++) {
-        close_rank(w, r);
+    for (int h = 0; h < w->hub_count; h++) {
+        kvg_inproc_set_filter(w->hubs[h], NULL, NULL);
     }
-    kvg_inproc_destroy(w->hub);
+    for (int r = 0; r < w->ranks; r++) {
+        world_close_rank(w, r);
+    }
+    for (int h = 0; h < w->hub_count; h++) {
+        kvg_inproc_destroy(w->hubs[h]);
+    }
     kvg_model_config_free(&w->config);
     SIM_CHECK(w, kvg_live_allocations() == w->live_allocations, "%llu allocations of the life are still alive after it",
               (unsigned long long)(kvg_live_allocations() - w->live_allocations));
+}
+
+/* ---- hubs */
+
+void world_add_hub(World *w, KvInproc *hub)
+{
+    SIM_CHECK(w, w->hub_count < SIM_HUBS, "too many hubs");
+    kvg_inproc_advance_ns(hub, kvg_inproc_now_ns(w->hub));
+    kvg_inproc_set_filter(hub, fault_filter, w);
+    w->hubs[w->hub_count++] = hub;
+    w->hub = hub;
+}
+
+void world_advance(World *w, uint64_t ns)
+{
+    for (int h = 0; h < w->hub_count; h++) kvg_inproc_advance_ns(w->hubs[h], ns);
+}
+
+void world_freeze(World *w, int r, int frozen)
+{
+    for (int h = 0; h < w->hub_count; h++) kvg_inproc_freeze(w->hubs[h], r, frozen);
 }
 
 /* ---- comparing */

@@ -53,6 +53,7 @@ typedef struct Scene {
     uint64_t     rows[SEQUENCES];
     KvgRebuildReport *report[TEST_RANKS_MAX];
     uint64_t     arm_nth; /* this allocation from the first turn on fails in rebuild_joined; 0: none */
+    KvInprocFilter filter;       /* of what goes over the next rebuild's hub; NULL: nothing is changed */
     int          second, moment; /* rebuild_joined kills rank `second` after so many rounds; moment 0: nobody */
     int          lost_told[TEST_RANKS_MAX]; /* [rank] by on_lost, to any survivor */
     char         told_why[128];
@@ -255,6 +256,7 @@ static inline KvgStatus rebuild_joined(Scene *scene, const KvgPlaceOptions *aske
     ck_assert_int_eq(kvg_inproc_create(scene->ranks, &hub), KVG_OK);
     kvg_inproc_advance_ns(hub, kvg_inproc_now_ns(scene->g.hub));
     if (scene->g.device.ops != NULL) options.device = &scene->g.device;
+    kvg_inproc_set_filter(hub, scene->filter, scene);
     for (int r = 0; r < scene->ranks; r++) ck_assert_int_eq(kvg_inproc_attach(hub, r, &comm[r], &liveness[r]), KVG_OK);
     for (int i = 0; i < count; i++) {
         KvgRebuildOptions with = KVG_REBUILD_OPTIONS_INIT;
