@@ -494,13 +494,15 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
                                   &state->liveness);
     }
     if (status != KVG_OK) {
+        char why[384];
+        snprintf(why, sizeof why, "%s", kvg_last_error());
         if (setup != NULL) {
-            free_unstarted(setup);
+            free_unstarted(setup); /* gives up the settle that had begun, which has a sentence of its own */
         }
         if (options != NULL) {
             close_ends(options->comm, options->liveness);
         }
-        return status;
+        return kvg_fail(status, "%s", why);
     }
     state->newcomers = grid->ranks - count;
     cross(setup);
