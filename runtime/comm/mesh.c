@@ -11,7 +11,8 @@
 #include "runtime/comm/clock.h"
 
 #define ROUND_NS        200000u    /* liveness.poll touches sockets at most this often */
-#define CLOSE_FLUSH_NS  200000000u /* what is queued has this long to leave */
+#define CLOSE_IDLE_NS   500000000u  /* nothing queued has left for so long: its peers do not read. A peer that reads may be that slow on a busy machine */
+#define CLOSE_FLUSH_NS  1500000000u /* and so long in all */
 #define SPARES_A_PEER   8u
 #define DRAIN_READS_MAX 64
 
@@ -194,14 +195,31 @@ static void mesh_relax(void *self, uint64_t rounds)
     kvg_clock_relax(rounds);
 }
 
+/* Changes whenever a queued byte leaves. */
+static uint64_t queue_state(const Mesh *mesh)
+{
+    uint64_t state = 0;
+
+    for (int peer = 0; peer < mesh->ranks; peer++) {
+        const MeshFrame *first = mesh->peers[peer].outgoing.first;
+        state = state * 31 + (uintptr_t)first + (first != NULL ? first->done : 0);
+    }
+    return state;
+}
+
 /* Gives queued frames a bounded moment to leave for peers that read. */
 static void flush_briefly(Mesh *mesh)
 {
-    uint64_t deadline_ns = kvg_clock_ns() + CLOSE_FLUSH_NS;
+    uint64_t began_ns = kvg_clock_ns(), moved_ns = began_ns, now_ns = began_ns, state = queue_state(mesh);
 
-    for (uint64_t rounds = 0; kvg_mesh_sending(mesh) && kvg_clock_ns() < deadline_ns; rounds++) {
+    for (uint64_t rounds = 0; kvg_mesh_sending(mesh) && now_ns - moved_ns < CLOSE_IDLE_NS && now_ns - began_ns < CLOSE_FLUSH_NS; rounds++) {
         kvg_mesh_round(mesh);
         kvg_clock_relax(rounds);
+        now_ns = kvg_clock_ns();
+        if (queue_state(mesh) != state) {
+            state = queue_state(mesh);
+            moved_ns = now_ns;
+        }
     }
 }
 
