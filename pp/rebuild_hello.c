@@ -285,6 +285,25 @@ static KvgStatus hear_roles(KvgSetup *setup)
     return KVG_OK;
 }
 
+/* Of placements that there are, in order, each once, and no more than there is room for. */
+static int sequences_stand(const KvgSetup *setup, int rank)
+{
+    const RebuildState *state = setup->state;
+    const RebuildHello *hello = kvg_rebuild_hello(state, rank);
+    uint64_t            of_placement = 0;
+
+    for (uint64_t i = 0; i < hello->sequences; i++) {
+        const RebuildSequence *now = kvg_rebuild_sequence(state, setup->grid->ranks, rank, i);
+        const RebuildSequence *before = i > 0 ? kvg_rebuild_sequence(state, setup->grid->ranks, rank, i - 1) : NULL;
+        of_placement = before != NULL && before->placement == now->placement ? of_placement + 1 : 1;
+        if (now->placement >= hello->placements || (before != NULL && by_place_and_id(before, now) >= 0) ||
+            of_placement > kvg_rebuild_place(state, setup->grid->ranks, rank, now->placement)->place.max_sequences) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static KvgStatus check_bytes(const KvgSetup *setup)
 {
     const RebuildState *state = setup->state;
@@ -295,7 +314,8 @@ static KvgStatus check_bytes(const KvgSetup *setup)
             const RebuildHello *hello = kvg_rebuild_hello(state, rank);
             size_t              bytes = state->said_bytes[rank];
             if (hello->placements > bytes || hello->sequences > bytes ||
-                bytes != sizeof *hello + hello->placements * place_bytes(ranks) + hello->sequences * sequence_bytes(state->newcomers)) {
+                bytes != sizeof *hello + hello->placements * place_bytes(ranks) + hello->sequences * sequence_bytes(state->newcomers) ||
+                !sequences_stand(setup, rank)) {
                 return kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: what rank %d says is no account of its sequences (%zu bytes)", rank, bytes);
             }
         }

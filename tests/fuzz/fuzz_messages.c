@@ -160,7 +160,9 @@ static void step(FuzzRanks *r, uint8_t how)
 
 typedef KvgStatus (*StartFn)(FuzzRanks *r, int rank, uint8_t how, KvgSetup **setup);
 
-static KvDigest digests[2];
+static KvDigest          digests[2];
+static KvgRebuildReport *reports[2];
+static DflashTapSink    *sinks[2];
 
 static KvgStatus start_digest(FuzzRanks *r, int rank, uint8_t how, KvgSetup **setup)
 {
@@ -199,8 +201,61 @@ static void together(FuzzRanks *r, StartFn start, uint8_t how)
     ranks_finish(r, setups, results);
 }
 
+/* Both survive: what each says it holds is compared, planned by, and voted on. */
+static KvgStatus start_rebuild(FuzzRanks *r, int rank, uint8_t how, KvgSetup **setup)
+{
+    static const int both[2] = { 1, 0 };
+
+    (void)how;
+    return kvg_grid_rebuild_start(r->grid[rank], both, 2, NULL, &reports[rank], setup);
+}
+
+static void rebuild(FuzzRanks *r, uint8_t how)
+{
+    together(r, start_rebuild, how);
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 0; reports[rank] != NULL && i < FUZZ_SEQUENCES; i++) { /* what is closed has no handle any more */
+            for (uint32_t n = 0; n < reports[rank]->count; n++) {
+                if (reports[rank]->sequences[n].id == (uint64_t)i && reports[rank]->sequences[n].sequence == NULL) r->sequence[rank][i] = NULL;
+            }
+        }
+        kvg_rebuild_report_free(reports[rank]);
+        reports[rank] = NULL;
+    }
+}
+
+static KvgStatus start_taps(FuzzRanks *r, int rank, uint8_t how, KvgSetup **setup)
+{
+    return kvg_taps_gather_start(r->grid[rank], sinks[rank], how % 5, NULL, setup);
+}
+
+static void gather_taps(FuzzRanks *r, uint8_t how)
+{
+    static const uint32_t tapped[2] = { 0, 3 };
+    KvDev                 device;
+    float                 row[8] = { 1, 2, 3 };
+
+    FUZZ_CHECK(kvg_dev_host(&device) == KVG_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        uint32_t lo, hi;
+        kvg_placement_layers(r->placement[rank], &lo, &hi);
+        FUZZ_CHECK(kvg_dflash_tap_new(&device, tapped, 2, lo, hi, 8, 4, KVG_F32, &sinks[rank]) == KVG_OK);
+        FUZZ_CHECK(kvg_dflash_tap_arm(sinks[rank], 0) == KVG_OK);
+        for (uint32_t n = 0; n < 8; n++) {
+            if (lo <= tapped[n / 4] && tapped[n / 4] < hi) FUZZ_CHECK(kvg_dflash_tap_write(sinks[rank], tapped[n / 4], n % 4, 1, row, 0, NULL) == KVG_OK);
+        }
+    }
+    together(r, start_taps, how);
+    for (int rank = 0; rank < 2; rank++) kvg_dflash_tap_free(sinks[rank]);
+    kvg_dev_close(&device);
+}
+
 static void call(FuzzRanks *r, uint8_t what, uint8_t how)
 {
+    if (what >= 0xf0) {
+        (what % 2 == 0 ? rebuild : gather_taps)(r, how);
+        return;
+    }
     switch (what % 8) {
     case 0: case 1: open_or_close(r, how); break;
     case 2: case 3: step(r, how); break;
