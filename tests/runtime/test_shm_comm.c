@@ -94,69 +94,6 @@ static void run(int ranks, ForkBody body)
     ck_assert_int_eq(fork_ranks(ranks, 20000, body, NULL, NULL), 0);
 }
 
-/* ---- lanes alone */
-
-START_TEST(test_shm_lane_gives_back_every_frame_at_every_place)
-{
-    static uint8_t memory[LANE] __attribute__((aligned(16)));
-    ShmLane        lane = { 0 };
-    ShmEnd         out = { .lane = &lane, .bytes = memory, .size = LANE }, in = out;
-    uint8_t        text[3000], got[3000];
-    uint64_t       padding;
-
-    for (size_t i = 0; i < sizeof text; i++) {
-        text[i] = (uint8_t)(i * 31 >> 2);
-    }
-    ck_assert_uint_eq(kvg_piece_most(&out), LANE / 4 - 16);
-    for (uint64_t whole = 0; whole <= sizeof text; whole += whole < 40 || whole > 990 ? 1 + whole / 700 : 37) {
-        uint64_t    done = 0, have = 0;
-        int         begun = 0, last = 0, written = kvg_lane_write(&out, text, whole, &done, &begun);
-        ShmPiece    piece;
-        const void *place;
-
-        ck_assert_int_eq(written, 1); /* an empty lane has room for 3000 bytes, wherever it begins */
-        while (!last) {
-            ck_assert_int_eq(kvg_lane_look(&in, &piece, &place), LANE_PIECE);
-            ck_assert_uint_eq((uintptr_t)place % 16, 0);
-            ck_assert_int_eq((piece.flags & PIECE_FIRST) != 0, have == 0);
-            memcpy(got + have, place, piece.bytes);
-            have += piece.bytes;
-            last = (piece.flags & PIECE_LAST) != 0;
-            kvg_lane_pass(&in, &piece);
-        }
-        ck_assert_uint_eq(have, whole);
-        ck_assert_mem_eq(got, text, whole);
-        ck_assert_int_eq(kvg_lane_look(&in, &piece, &place), LANE_EMPTY);
-    }
-    while (kvg_lane_has_room(&out, 1, &padding)) {
-        kvg_lane_put_piece(&out, padding, (ShmPiece){ .bytes = 1, .flags = PIECE_FIRST | PIECE_LAST, .whole = 1 }, text);
-    }
-    ck_assert_uint_le(out.mine - in.mine, LANE); /* full: there is no room for one more, which takes 32, and padding */
-    ck_assert_uint_gt(out.mine - in.mine, LANE - 32);
-}
-END_TEST
-
-START_TEST(test_shm_lane_sees_what_no_writer_makes)
-{
-    static uint8_t memory[LANE] __attribute__((aligned(16)));
-    static const ShmPiece bad[] = { { 17, 6, 17 }, { 0xfffffff0u, 6, 1 }, { LANE, 1, 0 } };
-    const void           *place;
-    ShmPiece              piece;
-
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) { /* longer than what was written, than a lane, and padding over the end */
-        ShmLane lane = { 0 };
-        ShmEnd  in = { .lane = &lane, .bytes = memory, .size = LANE };
-
-        memcpy(memory, &bad[i], sizeof bad[i]);
-        atomic_store(&lane.head, 32);
-        ck_assert_int_eq(kvg_lane_look(&in, &piece, &place), LANE_TORN);
-        atomic_store(&lane.head, 2 * LANE); /* more than a lane holds */
-        in.seen = in.mine = 0;
-        ck_assert_int_eq(kvg_lane_look(&in, &piece, &place), LANE_TORN);
-    }
-}
-END_TEST
-
 /* ---- traffic */
 
 static int body_records(ForkRank *rank)
@@ -755,8 +692,6 @@ int main(void)
     SRunner *runner = srunner_create(suite);
 
     tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, test_shm_lane_gives_back_every_frame_at_every_place);
-    tcase_add_test(cases, test_shm_lane_sees_what_no_writer_makes);
     tcase_add_test(cases, test_shm_records_reach_all_in_order_through_full_lanes);
     tcase_add_test(cases, test_shm_records_larger_than_a_lane_arrive_whole);
     tcase_add_test(cases, test_shm_messages_of_every_size_arrive_whole_and_in_order);
