@@ -39,7 +39,8 @@ typedef struct KvRendezvousOptions {
     int         ranks;      /* 1 .. 65535 */
     uint32_t    timeout_ms; /* until all ranks are here; 0: 30000 */
     int         listen_fd;  /* rank 0: a TCP socket that listens already (so that a launcher can take port 0 and tell the workers), taken
-                               over whatever the outcome, but for EINVAL; `address` is then not looked at. -1: rank 0 listens itself */
+                               over whatever the outcome, but for EINVAL; `address` is then not looked at. Other processes that inherited it
+                               close it: while one holds it, callers meet a socket that nobody answers. -1: rank 0 listens itself */
 } KvRendezvousOptions;
 
 #define KVG_RENDEZVOUS_OPTIONS_INIT { sizeof(KvRendezvousOptions), NULL, NULL, 0, 1, 0, -1 }

@@ -52,4 +52,17 @@ export PKG_CONFIG_PATH="$libdir/pkgconfig"
 # shellcheck disable=SC2046 # flags are words
 "$CC" -std=c11 "$here/outside.c" $(pkg-config --cflags --libs kvgrid) -o "$work/with_pkg_config"
 same "pkg-config" "$(LD_LIBRARY_PATH="$libdir" "$work/with_pkg_config")"
+
+# A grid of processes with libkvgrid alone: by either ready bootstrap, the same digest, and no MPI in the process.
+# shellcheck disable=SC2046 # flags are words
+"$CC" -std=gnu11 -Wall -Wextra -Werror "$here/outside_grid.c" $(pkg-config --cflags --libs kvgrid) -o "$work/grid"
+export LD_LIBRARY_PATH="$libdir"
+libraries=$(ldd "$work/grid"; ldd "$libdir/libkvgrid.so")
+case $libraries in *libmpi* | *libopen-rte* | *libopen-pal* | *libpmix*) echo "a program with libkvgrid alone has MPI in its process: $libraries"; exit 1 ;; esac
+for way in tcp shm; do
+    "$work/grid" $way > "$work/grid.$way"
+    cat "$work/grid.$way"
+done
+[ "$(sed 's/.*: //' "$work/grid.tcp")" = "$(sed 's/.*: //' "$work/grid.shm")" ] || { echo "the digests differ"; exit 1; }
+grep -Eq ': [0-9a-f]{32}$' "$work/grid.shm" || { echo "there is no digest"; exit 1; }
 echo "$count headers stand alone as C11 and C++17"

@@ -450,9 +450,7 @@ static int body_impostor(ForkRank *rank)
         int         fd = -1;
         RvLink      link;
 
-        while ((fd = accept(plan->listen_fd, NULL, NULL)) < 0) {
-            fork_sleep_ms(1);
-        }
+        fd = accept(plan->listen_fd, NULL, NULL);
         FORK_CHECK(stranger_hears(fd, 1u << RV_HELLO, &link));
         kvg_rv_say(fd, plan->which == 0 ? RV_CHALLENGE : RV_VERDICT, plan->which == 0 ? (void *)&challenge : (void *)&verdict,
                    plan->which == 0 ? sizeof challenge : sizeof verdict);
