@@ -21,7 +21,7 @@ function(kvg_use_cuda name)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
-set(kvg_state_suites runtime/test_state_life runtime/test_cache_kinds runtime/test_latent_snapshot pp/test_kinds pp/test_rebuild)
+set(kvg_state_suites runtime/test_state_life runtime/test_cache_kinds runtime/test_latent_snapshot pp/test_kinds pp/test_rebuild pp/test_stats)
 foreach(source IN LISTS kvg_state_suites)
   get_filename_component(suite ${source} NAME)
   kvg_add_program(indirect_${suite} ${CMAKE_CURRENT_SOURCE_DIR}/${source}.c ${PROJECT_SOURCE_DIR}/kernels/rows_ref.c)

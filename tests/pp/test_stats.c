@@ -261,8 +261,8 @@ static void write_row(TestGrid *g, KvgSequence *s, const float *k, const float *
 
     ck_assert_int_eq(kvg_batch_set(g->batch[0], 0, s), KVG_OK);
     ck_assert_int_eq(kvg_step_begin(g->batch[0], &rows, &step), KVG_OK);
-    in.k = k;
-    in.v = v;
+    in.k = grid_lend(g, 0, k, 64 * sizeof *k);
+    in.v = grid_lend(g, 1, v, 64 * sizeof *v);
     for (uint32_t il = 0; il < 2; il++) ck_assert_int_eq(kvg_write_kv(g->batch[0], il, &in, NULL), KVG_OK);
     grid_post(g, 0, step, NULL, KVG_OK);
     ck_assert_int_eq(grid_decide(g, &step, NULL), KVG_OK);
@@ -300,11 +300,49 @@ START_TEST(test_elements_beyond_a_format_are_counted_where_they_are_stored)
         ck_assert_uint_eq(life_stats(g.placement[0]).nonfinite, 2 * 3);
         KvgStats quick = zeroed();
         ck_assert_int_eq(kvg_stats_quick(g.placement[0], &quick), KVG_OK);
-        ck_assert_uint_eq(quick.nonfinite, 6); /* host memory: nobody need be asked */
+        ck_assert_uint_eq(quick.nonfinite, g.device.ops == NULL ? 6 : 0); /* host memory: nobody need be asked */
         ck_assert_int_eq(life_close(&g, s, 0), KVG_OK);
         ck_assert_uint_eq(life_stats(g.placement[0]).nonfinite, 6); /* counters, not state */
         grid_close(&g);
     }
+}
+END_TEST
+
+/* Latent rows are encoded too; f32 clamps nothing finite, so it is an infinity and a NaN that are given. */
+START_TEST(test_latent_layers_count_what_they_store)
+{
+    static const char config[] =
+        "{\"model_type\":\"deepseek_v3\",\"hidden_size\":64,\"num_attention_heads\":2,\"num_key_value_heads\":2,\"kv_lora_rank\":32,\"qk_rope_head_dim\":32,"
+        "\"qk_nope_head_dim\":32,\"v_head_dim\":32,\"num_hidden_layers\":2,\"vocab_size\":100,\"intermediate_size\":64,\"max_position_embeddings\":2048}";
+    KvgPlaceOptions options = life_options(1, 4u << 20);
+    KvgLatentRows   in = KVG_LATENT_ROWS_INIT;
+    uint32_t        rows = 1;
+    float           latent[64] = {0};
+    KvEncodeCounts  counts;
+    LifeSequences   s;
+    KvgStep        *step = NULL;
+    TestGrid        g;
+
+    grid_connect(&g, 1, 1, NULL, 0);
+    ck_assert_msg(kvg_model_config_parse_json(config, strlen(config), "test", &g.config) == KVG_OK, "%s", kvg_last_error());
+    ck_assert_msg(grid_place(&g, &g.config, &options, NULL) == KVG_OK, "%s", kvg_last_error());
+    ck_assert_int_eq(kvg_batch_create(g.placement[0], 1, &g.batch[0]), KVG_OK);
+    ck_assert_int_eq(life_open(&g, s, 0, 1, 0), KVG_OK);
+    ck_assert_int_eq(kvg_batch_set(g.batch[0], 0, s[0][0]), KVG_OK);
+    ck_assert_int_eq(kvg_step_begin(g.batch[0], &rows, &step), KVG_OK);
+    latent[0] = INFINITY;
+    latent[63] = NAN;
+    in.latent = grid_lend(&g, 0, latent, sizeof latent);
+    ck_assert_msg(kvg_write_latent(g.batch[0], 1, &in, NULL) == KVG_OK, "%s", kvg_last_error());
+    grid_post(&g, 0, step, NULL, KVG_OK);
+    ck_assert_int_eq(grid_decide(&g, &step, NULL), KVG_OK);
+    ck_assert_uint_eq(life_stats(g.placement[0]).nonfinite, 2);
+    ck_assert_int_eq(kvg_layer_counts(g.placement[0], 1, &counts), KVG_OK);
+    ck_assert_uint_eq(counts.nonfinite, 2);
+    ck_assert_int_eq(kvg_layer_counts(g.placement[0], 0, &counts), KVG_OK);
+    ck_assert_uint_eq(counts.nonfinite, 0);
+    ck_assert_int_eq(kvg_layer_counts(g.placement[0], 2, &counts), KVG_EINVAL);
+    grid_close(&g);
 }
 END_TEST
 
@@ -449,6 +487,6 @@ END_TEST
 LIFE_MAIN("stats", test_latencies_fall_into_buckets_of_powers_of_two, test_every_outcome_of_a_step_is_counted_by_kind_and_reason,
           test_a_taint_is_an_outcome_and_a_refusal, test_sequences_that_are_refused_are_counted_by_code,
           test_growths_chunks_and_bytes_rise_and_come_back_to_nothing, test_a_joint_step_counts_once, test_a_vote_takes_as_long_as_its_last_record,
-          test_elements_beyond_a_format_are_counted_where_they_are_stored, test_every_rank_hears_every_ranks_counters,
+          test_elements_beyond_a_format_are_counted_where_they_are_stored, test_latent_layers_count_what_they_store, test_every_rank_hears_every_ranks_counters,
           test_a_rank_that_a_settle_left_out_counts_nothing, test_an_older_struct_is_filled_as_far_as_it_goes_and_a_newer_one_padded,
           test_totals_of_older_structs_stand_at_their_own_distance)
