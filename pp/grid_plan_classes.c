@@ -23,26 +23,29 @@ uint32_t kvg_class_plan_units(const KvClassPlan *class_plan, uint64_t rows)
     return units < class_plan->unit_cap ? (uint32_t)units : class_plan->unit_cap;
 }
 
-/* How much of a class one sequence can hold at most, by the class's window and the layout. */
-static KvgStatus class_caps(const KvGridPlanOptions *options, const KvGridPlan *plan, KvClassPlan *class_plan)
+KvgStatus kvg_class_plan_caps(KvLayout layout, uint64_t max_ctx, uint64_t ctx, uint32_t prefill_chunk_max, KvClassPlan *class_plan)
 {
-    uint64_t all_units = kvg_ceil_div_u64(plan->max_ctx, KVG_CHUNK_ROWS);
+    uint64_t all_units = kvg_ceil_div_u64(max_ctx, KVG_CHUNK_ROWS);
     uint64_t unit_cap = all_units;
 
-    class_plan->row_cap = plan->max_ctx;
+    class_plan->row_cap = max_ctx;
     if (class_plan->ring) {
-        class_plan->row_cap = kvg_swa_ring_rows_chunk(class_plan->window, plan->max_ctx, plan->prefill_chunk_max);
+        if (prefill_chunk_max > KVG_PRIME_CHUNK_MAX_TOKENS) {
+            return kvg_fail(KVG_EINVAL, "prefill_chunk_max is %u; with windowed layers whose rings are on it is at most %u", prefill_chunk_max,
+                            KVG_PRIME_CHUNK_MAX_TOKENS);
+        }
+        class_plan->row_cap = kvg_swa_ring_rows_chunk(class_plan->window, max_ctx, prefill_chunk_max);
         unit_cap = kvg_ceil_div_u64(class_plan->row_cap, KVG_CHUNK_ROWS);
-        if (options->layout == KVG_LAYOUT_POOL) { /* rows fall away by whole chunks: one more may be half dead */
+        if (layout == KVG_LAYOUT_POOL) { /* rows fall away by whole chunks: one more may be half dead */
             unit_cap = kvg_min_u64(all_units, unit_cap + 1);
         }
     }
     if (unit_cap > INT32_MAX) {
         return kvg_fail(KVG_EOVERFLOW, "a sequence of %llu rows takes more than 2^31 units of 64 rows; lower ctx",
-                        (unsigned long long)plan->max_ctx);
+                        (unsigned long long)max_ctx);
     }
     class_plan->unit_cap = (uint32_t)unit_cap;
-    class_plan->units_per_sequence = kvg_class_plan_units(class_plan, kvg_min_u64(plan->ctx, plan->max_ctx));
+    class_plan->units_per_sequence = kvg_class_plan_units(class_plan, kvg_min_u64(ctx, max_ctx));
     return KVG_OK;
 }
 
@@ -64,7 +67,7 @@ static KvgStatus class_of(const StatePlan *layer, const KvGridPlanOptions *optio
 
         *made = (KvClassPlan){ .kind = layer->kind, .window = window };
         made->ring = window != 0 && kvg_policy_swa_ring_on(&options->sizing.policy);
-        KVG_TRY(class_caps(options, plan, made));
+        KVG_TRY(kvg_class_plan_caps(options->layout, plan->max_ctx, plan->ctx, plan->prefill_chunk_max, made));
         plan->class_count++;
     }
     if (layer->kind == KVG_STATE_KV) {

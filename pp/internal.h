@@ -388,6 +388,7 @@ static inline void kvg_step_close_batches(KvgStep *step)
 KvgStep *kvg_step_place(KvgVotes *votes, uint64_t number, KvgBatch *const *batches, uint32_t count);
 /* Rows of windowed classes that one `what` (a step, a run) may stage while a ring is on: ENOFIT. */
 KvgStatus kvg_placement_check_chunk(const KvgPlacement *placement, uint64_t staged, const char *what);
+KvgStatus kvg_classes_check_chunk(const KvClassPlan *classes, uint32_t count, uint32_t chunk, uint64_t staged, const char *what);
 /* Frees what fell behind windows in steps up to `upto`, at a moment that all ranks share. */
 void kvg_votes_release(KvgVotes *votes, uint64_t upto);
 

@@ -43,6 +43,7 @@
 #include <kvgrid/run.h>
 #include <kvgrid/stats.h>
 #include <kvgrid/step.h>
+#include <kvgrid/accounts.h>
 #include <kvgrid/taps_gather.h>
 
 KVG_BEGIN_DECLS

@@ -17,6 +17,8 @@ typedef struct KvgLedger {
 
 /** An empty grid's ledger from a plan whose memory is known. EINVAL otherwise. */
 KVG_API KvgStatus kvg_ledger_init(const KvGridPlan *plan, KvgLedger *ledger);
+/** The same from what kvg_placement_to_json wrote (accounts.h), with its errors: an empty grid's, before anything is opened. */
+KVG_API KvgStatus kvg_ledger_from_json(const char *text, size_t bytes, KvgLedger *ledger);
 /** Would a sequence of `rows` booked rows be admitted now? Changes nothing. ECAPACITY past max_ctx (it never will be), or for want of units, naming
  *  class, need and free; EBUSY no slot is free. */
 KVG_API KvgStatus kvg_ledger_check(const KvgLedger *ledger, uint64_t rows);

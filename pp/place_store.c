@@ -119,6 +119,19 @@ static void fill_facts(const KvgPlacement *placement, KvStoreOptions *options)
     }
 }
 
+KvClassGeometry kvg_place_class(const KvClassPlan *from, uint32_t units_max)
+{
+    return (KvClassGeometry){ .window = from->window, .ring = from->ring, .row_cap = from->row_cap, .unit_cap = from->unit_cap,
+                              .units = from->units, .units_max = units_max };
+}
+
+KvClassGeometry kvg_place_lengths_class(uint64_t max_ctx, uint32_t slots)
+{
+    uint32_t units = (uint32_t)((max_ctx + KVG_CHUNK_ROWS - 1) / KVG_CHUNK_ROWS);
+
+    return (KvClassGeometry){ .row_cap = max_ctx, .unit_cap = units, .units = units * slots, .units_max = units * slots };
+}
+
 KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_max)
 {
     const KvGridPlan *plan = &placement->plan;
@@ -128,15 +141,11 @@ KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_
     uint32_t          count = 0;
     KvgStatus         status;
 
-    if (plan->class_count == 0) { /* recurrent layers alone: lengths still live in a class, whose units cost nothing */
-        uint64_t units = (plan->max_ctx + KVG_CHUNK_ROWS - 1) / KVG_CHUNK_ROWS;
-        classes[0] = (KvClassGeometry){ .row_cap = plan->max_ctx, .unit_cap = (uint32_t)units };
-        classes[0].units = classes[0].units_max = (uint32_t)(units * placement->options.max_sequences);
+    if (plan->class_count == 0) {
+        classes[0] = kvg_place_lengths_class(plan->max_ctx, placement->options.max_sequences);
     }
     for (uint32_t c = 0; c < plan->class_count; c++) {
-        const KvClassPlan *from = &plan->classes[c];
-        classes[c] = (KvClassGeometry){ .window = from->window, .ring = from->ring, .row_cap = from->row_cap, .unit_cap = from->unit_cap,
-                                        .units = from->units, .units_max = units_max[c] };
+        classes[c] = kvg_place_class(&plan->classes[c], units_max[c]);
     }
     KVG_TRY(kvg_calloc(placement->hi - placement->lo, sizeof *layers, "a placement's layers", &memory));
     layers = memory;

@@ -3,6 +3,8 @@
 
 #include <kvgrid/ring.h>
 
+#include "runtime/base/sized.h"
+
 static KvgStatus check(const KvgSequence *sequence)
 {
     if (sequence == NULL || !sequence->open) {
@@ -14,20 +16,11 @@ static KvgStatus check(const KvgSequence *sequence)
 KvgStatus kvg_sequence_info(const KvgSequence *sequence, KvgSequenceInfo *info)
 {
     KVG_TRY(check(sequence));
-    if (info == NULL || info->size != sizeof *info) {
-        return kvg_fail(KVG_EINVAL, "kvg_sequence_info needs a KvgSequenceInfo whose size is set");
-    }
-    const KvCache *cache = &sequence->cache;
-    uint64_t       booked = UINT64_MAX;
-    for (uint32_t c = 0; c < cache->class_count; c++) {
-        uint64_t rows = (uint64_t)kvg_store_end(cache->store, c, cache->slot) * KVG_CHUNK_ROWS;
-        booked = rows < booked ? rows : booked;
-    }
-    *info = (KvgSequenceInfo){ .size = sizeof *info, .id = sequence->id, .rows = cache->pos, .rows_staged = kvg_kv_cache_staged(cache),
-                               .rows_booked = booked < cache->max_ctx ? booked : cache->max_ctx, .replay = kvg_kv_cache_replay(cache), .generation = sequence->generation,
-                               .slot = cache->slot, .tainted = cache->tainted || sequence->taint_pending,
-                               .in_step = kvg_sequence_in_step(sequence) };
-    return KVG_OK;
+    const KvCache  *cache = &sequence->cache;
+    KvgSequenceInfo own = { .id = sequence->id, .rows = cache->pos, .rows_staged = kvg_kv_cache_staged(cache),
+                            .rows_booked = kvg_kv_cache_rows_booked(cache), .replay = kvg_kv_cache_replay(cache), .generation = sequence->generation,
+                            .slot = cache->slot, .tainted = cache->tainted || sequence->taint_pending, .in_step = kvg_sequence_in_step(sequence) };
+    return KVG_SIZED_OUT(KvgSequenceInfo, own, info);
 }
 
 /* Rows [row, row+rows) of layer `il` are held here and committed or staged. */

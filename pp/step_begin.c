@@ -103,17 +103,20 @@ static void fail_here(KvgStep *step, KvgStatus status)
     }
 }
 
-KvgStatus kvg_placement_check_chunk(const KvgPlacement *placement, uint64_t staged, const char *what)
+KvgStatus kvg_classes_check_chunk(const KvClassPlan *classes, uint32_t count, uint32_t chunk, uint64_t staged, const char *what)
 {
-    uint32_t chunk = placement->plan.prefill_chunk_max;
-
-    for (uint32_t c = 0; staged > chunk && c < placement->plan.class_count; c++) {
-        if (placement->plan.classes[c].ring) {
+    for (uint32_t c = 0; staged > chunk && c < count; c++) {
+        if (classes[c].ring) {
             return kvg_fail(KVG_ENOFIT, "%llu rows in one %s: a model with windowed layers takes at most %u (prefill_chunk_max) while rings "
                             "are on; split it", (unsigned long long)staged, what, chunk);
         }
     }
     return KVG_OK;
+}
+
+KvgStatus kvg_placement_check_chunk(const KvgPlacement *placement, uint64_t staged, const char *what)
+{
+    return kvg_classes_check_chunk(placement->plan.classes, placement->plan.class_count, placement->plan.prefill_chunk_max, staged, what);
 }
 
 /* Stages `rows` rows. Refusals follow from agreed state; a failure of this rank alone is counted like everywhere and voted. */

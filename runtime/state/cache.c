@@ -140,6 +140,16 @@ KvgStatus kvg_kv_cache_book(KvCache *cache, uint64_t target)
     return book_to(cache, target);
 }
 
+uint64_t kvg_kv_cache_rows_booked(const KvCache *cache)
+{
+    uint64_t booked = cache->max_ctx;
+
+    for (uint32_t c = 0; c < cache->class_count; c++) {
+        booked = kvg_min_u64(booked, (uint64_t)kvg_store_end(cache->store, c, cache->slot) * KVG_CHUNK_ROWS);
+    }
+    return booked;
+}
+
 KvgStatus kvg_kv_cache_trim(KvCache *cache)
 {
     KVG_TRY(kvg_cache_check_intact(cache));

@@ -136,6 +136,8 @@ void kvg_kv_cache_taint(KvCache *cache);
  * ECAPACITY past what is booked, ELAPPED a window reaches below start, or the model has recurrent state, which rows do not bring back. */
 KvgStatus kvg_kv_cache_hydrate(KvCache *cache, uint64_t len, uint64_t start);
 
+/* Rows that may be staged without booking more, at most max_ctx. */
+uint64_t kvg_kv_cache_rows_booked(const KvCache *cache);
 /* Bytes of live rows on this rank, and of its slot (S3). */
 uint64_t kvg_kv_cache_content_bytes(const KvCache *cache);
 /* Leaves of this rank's layers over committed rows (S8). count = kvg_kv_cache_leaf_count, whatever the length. EBUSY: a replay is owed. */
