@@ -4,6 +4,7 @@
 #include "kernels/kvgrid_comm_board.h"
 #include "kernels/kvgrid_vote.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 
 typedef struct CudaBoard {
     KvVoteBoard        board;
@@ -93,13 +94,16 @@ static const KvBoardActs cuda_acts = {
     .open = cuda_open, .send = cuda_send, .peek = cuda_peek, .mark = cuda_mark, .passed = cuda_passed, .close = cuda_close,
 };
 
-KvgStatus kvg_comm_board_create(const KvVoteBoard *board, const KvCommBoardOptions *options, KvComm *comm)
+KvgStatus kvg_comm_board_create(const KvVoteBoard *board, const KvCommBoardOptions *given, KvComm *comm)
 {
+    static const KvCommBoardOptions defaults = KVG_COMM_BOARD_OPTIONS_INIT;
+    KvCommBoardOptions              own, *options = &own;
     KvgStatus  status;
     CudaBoard *cuda;
     void      *memory = NULL;
 
-    if (board == NULL || options == NULL || options->size != sizeof *options || options->base == NULL || options->base->ops == NULL || comm == NULL) {
+    KVG_TRY(KVG_SIZED_IN(KvCommBoardOptions, given, defaults, own));
+    if (board == NULL || options->base == NULL || options->base->ops == NULL || comm == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_comm_board_create: a board, options that start from KVG_COMM_BOARD_OPTIONS_INIT with a base comm, and a place "
                         "for the comm");
     }

@@ -7,6 +7,7 @@
 #include "kernels/cuda_rows.h"
 #include "kernels/cuda_state.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 
 #define HANDLE_BYTES ((size_t)64 << 20)
 
@@ -271,16 +272,17 @@ static KvgStatus open_parts(CudaDev *cuda, const KvDevOps **ops)
     return ranges == KVG_ENOTSUP ? KVG_OK : ranges; /* planes grow by copying then */
 }
 
-KvgStatus kvg_dev_cuda(const KvgCudaOptions *options, KvDev *dev)
+KvgStatus kvg_dev_cuda(const KvgCudaOptions *given, KvDev *dev)
 {
-    const KvgCudaOptions defaults = KVG_CUDA_OPTIONS_INIT;
-    const KvDevOps      *ops = NULL;
-    CudaDev             *cuda;
-    void                *memory = NULL;
-    KvgStatus            status;
+    static const KvgCudaOptions defaults = KVG_CUDA_OPTIONS_INIT;
+    KvgCudaOptions              own, *options = &own;
+    const KvDevOps             *ops = NULL;
+    CudaDev                    *cuda;
+    void                       *memory = NULL;
+    KvgStatus                   status;
 
-    if (options == NULL) options = &defaults;
-    if (dev == NULL || options->size != sizeof *options || (options->memory != NULL && (options->memory->alloc == NULL || options->memory->free == NULL))) {
+    KVG_TRY(KVG_SIZED_IN(KvgCudaOptions, given, defaults, own));
+    if (dev == NULL || (options->memory != NULL && (options->memory->alloc == NULL || options->memory->free == NULL))) {
         return kvg_fail(KVG_EINVAL, "kvg_dev_cuda: start from KVG_CUDA_OPTIONS_INIT, give a place for the device, and both alloc and free or neither");
     }
     KVG_TRY(kvg_cuda_check_device(options->device));

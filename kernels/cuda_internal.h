@@ -2,6 +2,8 @@
 #ifndef KVG_CUDA_INTERNAL_H
 #define KVG_CUDA_INTERNAL_H
 
+#include <stddef.h>
+
 #include <cuda_runtime_api.h>
 
 #include <kvgrid/status.h>
@@ -11,6 +13,7 @@ extern "C" {
 #define KVG_CUDA_CXX 1
 /* error.h is written for C; of it, C++ needs these. */
 KvgStatus kvg_fail(KvgStatus status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+KvgStatus kvg_sized_in(const char *name, const void *given, const void *defaults, size_t bytes, void *own); /* sized.h */
 #define KVG_TRY(call)                            \
     do {                                         \
         KvgStatus kvg_try_ = (call);             \

@@ -10,7 +10,6 @@
 
 #include "pp/internal.h"
 #include "pp/placed.h"
-#include "runtime/base/sized.h"
 
 typedef struct Account {
     int      open;

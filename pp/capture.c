@@ -56,7 +56,7 @@ static KvgStatus check_rows(const KvgBatch *batch, const KvgCapture *capture, ui
 
 static KvgStatus check_begin(const KvgBatch *batch, const KvgCapture *capture, KvgStream stream)
 {
-    if (batch == NULL || capture == NULL || capture->size != sizeof *capture || capture->rows_per_slot == NULL || stream == NULL ||
+    if (batch == NULL || capture->rows_per_slot == NULL || stream == NULL ||
         (unsigned)capture->accept > KVG_ACCEPT_OTHERS) {
         return kvg_fail(KVG_EINVAL, "kvg_batch_capture_begin: a batch, a KVG_CAPTURE_INIT with rows for each place, and a stream of your own are needed");
     }
@@ -200,12 +200,15 @@ void kvg_capture_give_up(KvgBatch *batch)
     kvg_graph_free(graph);
 }
 
-static KvgStatus capture_begin(KvgBatch *batch, const KvgCapture *capture, KvgStream stream)
+static KvgStatus capture_begin(KvgBatch *batch, const KvgCapture *given, KvgStream stream)
 {
-    KvgGraph *graph = NULL;
-    uint32_t  rows_max;
-    KvgStatus status;
+    static const KvgCapture defaults = KVG_CAPTURE_INIT;
+    KvgCapture              own, *capture = &own;
+    KvgGraph               *graph = NULL;
+    uint32_t                rows_max;
+    KvgStatus               status;
 
+    KVG_TRY(KVG_SIZED_IN(KvgCapture, given, defaults, own));
     KVG_TRY(check_begin(batch, capture, stream));
     KVG_TRY(check_rows(batch, capture, &rows_max));
     KVG_TRY(kvg_placement_awake(batch->placement));
@@ -267,15 +270,16 @@ KvgStatus kvg_batch_capture_end(KvgBatch *batch, KvgGraph **graph_p)
 
 KvgStatus kvg_run_arrays(const KvgBatch *batch, KvgRunArrays *arrays)
 {
-    if (batch == NULL || arrays == NULL || arrays->size != sizeof *arrays) {
-        return kvg_fail(KVG_EINVAL, "kvg_run_arrays: a batch, and arrays with their size set");
+    KVG_TRY(KVG_SIZED_CHECK(KvgRunArrays, arrays));
+    if (batch == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_run_arrays: a batch is needed");
     }
     if (batch->run == NULL) {
         return kvg_fail(KVG_ESTALE, "a batch has a run's arrays from its first kvg_batch_capture_begin on");
     }
     const RunBlock *device = &batch->run->device;
-    *arrays = (KvgRunArrays){ .size = sizeof *arrays, .slots = (const int32_t *)device->places, .rows = device->places + batch->slots,
+    KvgRunArrays    own = { .slots = (const int32_t *)device->places, .rows = device->places + batch->slots,
                               .first_row = device->places + 2 * (size_t)batch->slots, .taken = device->taken, .accepted = device->accepted,
                               .user = &device->words->user, .status = &device->words->status };
-    return KVG_OK;
+    return KVG_SIZED_OUT(KvgRunArrays, own, arrays);
 }

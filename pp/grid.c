@@ -23,13 +23,17 @@ static KvgStatus check_place(int rank, int ranks)
     return KVG_OK;
 }
 
+KvgStatus kvg_grid_take_options(const KvgGridOptions *given, KvgGridOptions *options)
+{
+    static const KvgGridOptions defaults = KVG_GRID_OPTIONS_INIT;
+
+    return KVG_SIZED_IN(KvgGridOptions, given, defaults, *options);
+}
+
 static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
 {
     uint64_t tp = options->tp > 0 ? options->tp : 1, pp = options->pp > 0 ? options->pp : 1;
 
-    if (options->size != sizeof *options) {
-        return kvg_fail(KVG_EINVAL, "KvgGridOptions.size is %zu, not %zu: start from KVG_GRID_OPTIONS_INIT", options->size, sizeof *options);
-    }
     KVG_TRY(check_place(rank, ranks));
     if (tp * pp != (uint64_t)ranks) {
         return kvg_fail(KVG_EINVAL, "a grid of tp %llu x pp %llu has %llu ranks, but %d were started; start that many or change tp and pp",
@@ -41,6 +45,7 @@ static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
 static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, int ranks)
 {
     const KvgPolicy *policy = options->policy;
+    KvgPolicy        defaults;
     void            *lost_told = NULL, *alive = NULL, *empty = NULL, *stopped = NULL, *after = NULL;
 
     grid->rank = rank;
@@ -55,8 +60,9 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     if (policy == NULL) {
         KVG_TRY(kvg_policy_process(&policy));
     }
-    grid->policy = *policy;
-    grid->timeout_ns = (uint64_t)policy->timeout_ms * 1000000u;
+    kvg_policy_default(&defaults);
+    KVG_TRY(KVG_SIZED_IN(KvgPolicy, policy, defaults, grid->policy));
+    grid->timeout_ns = (uint64_t)grid->policy.timeout_ms * 1000000u;
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &lost_told));
     grid->lost_told = lost_told;
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &alive));
@@ -147,14 +153,18 @@ static void free_grid(KvgGrid *grid)
     kvg_free(grid);
 }
 
-KvgStatus kvg_grid_create(const KvgBootstrap *bootstrap, const KvgGridOptions *options, KvgGrid **grid_p)
+KvgStatus kvg_grid_create(const KvgBootstrap *given_bootstrap, const KvgGridOptions *given, KvgGrid **grid_p)
 {
-    KvgGrid  *grid;
-    KvHello   mine;
-    void     *memory = NULL, *hellos = NULL;
-    KvgStatus status, local;
+    static const KvgBootstrap alone = KVG_BOOTSTRAP_INIT;
+    KvgBootstrap   own_bootstrap, *bootstrap = &own_bootstrap;
+    KvgGridOptions own = KVG_GRID_OPTIONS_INIT, *options = &own;
+    KvgGrid       *grid;
+    KvHello        mine;
+    void          *memory = NULL, *hellos = NULL;
+    KvgStatus      status, local;
 
-    if (bootstrap == NULL || options == NULL || grid_p == NULL || bootstrap->ranks < 1 ||
+    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given_bootstrap, alone, own_bootstrap));
+    if (given_bootstrap == NULL || given == NULL || grid_p == NULL || bootstrap->ranks < 1 ||
         (bootstrap->ranks > 1 && bootstrap->allgather == NULL)) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_create needs a bootstrap with ranks and an all-gather, options, and a place for the grid");
     }
@@ -163,7 +173,10 @@ KvgStatus kvg_grid_create(const KvgBootstrap *bootstrap, const KvgGridOptions *o
     grid = memory;
     KVG_TRY_GOTO(kvg_calloc((size_t)bootstrap->ranks, sizeof(KvHello), "the handshake", &hellos), err_free);
     /* A rank whose own checks fail still takes part in the all-gather, so that the others do not wait for it. */
-    local = check_shape(options, bootstrap->rank, bootstrap->ranks);
+    local = kvg_grid_take_options(given, options);
+    if (local == KVG_OK) {
+        local = check_shape(options, bootstrap->rank, bootstrap->ranks);
+    }
     if (local == KVG_OK) {
         local = fill(grid, options, bootstrap->rank, bootstrap->ranks);
     }
@@ -213,12 +226,14 @@ static KvgStatus make_inproc(KvInproc *hub, int ranks, const KvgGridOptions *opt
     return kvg_hello_compare(hellos, ranks, 0);
 }
 
-KvgStatus kvg_grid_create_inproc(KvInproc *hub, int ranks, const KvgGridOptions *options, KvgGrid **grids)
+KvgStatus kvg_grid_create_inproc(KvInproc *hub, int ranks, const KvgGridOptions *given, KvgGrid **grids)
 {
-    KvgStatus status;
-    void     *made = NULL, *hellos = NULL;
+    KvgGridOptions own, *options = &own;
+    KvgStatus      status;
+    void          *made = NULL, *hellos = NULL;
 
-    if (hub == NULL || options == NULL || grids == NULL || ranks < 1 || options->comm != NULL || options->liveness != NULL) {
+    KVG_TRY(kvg_grid_take_options(given, options));
+    if (hub == NULL || given == NULL || grids == NULL || ranks < 1 || options->comm != NULL || options->liveness != NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_create_inproc needs a hub, options without comm and liveness, and a place for each grid");
     }
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof(KvgGrid *), "grids", &made));

@@ -1,5 +1,6 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 
 #include "pp/grid_plan_capacity.h"
 #include "pp/grid_plan_classes.h"
@@ -32,10 +33,6 @@ static KvgStatus check_sizing(const KvSizing *sizing)
 
 static KvgStatus check_options(const ModelConfig *config, const KvGridPlanOptions *options)
 {
-    if (options->size != sizeof *options) {
-        return kvg_fail(KVG_EINVAL, "the grid plan's options have size %zu, this library's have %zu: set KVG_GRID_PLAN_OPTIONS_INIT",
-                        options->size, sizeof *options);
-    }
     if (options->tp == 0 || options->pp == 0 || (uint64_t)options->tp * options->pp > RANKS_MOST) {
         return kvg_fail(KVG_EINVAL, "tp %u x pp %u is no grid: each is at least 1, and together at most %u ranks", options->tp,
                         options->pp, RANKS_MOST);
@@ -167,17 +164,21 @@ static KvgStatus fill_plan(const ModelConfig *config, const KvGridPlanOptions *o
     return kvg_grid_capacity(options, layer_count, shares, plan);
 }
 
-KvgStatus kvg_grid_plan(const ModelConfig *config, const KvGridPlanOptions *options, KvGridPlan *plan)
+KvgStatus kvg_grid_plan(const ModelConfig *config, const KvGridPlanOptions *given, KvGridPlan *plan)
 {
+    static const KvGridPlanOptions defaults = KVG_GRID_PLAN_OPTIONS_INIT;
+    KvGridPlanOptions              own, *options = &own;
+
     GridShare  *shares = NULL;
     GridWeights weights = { NULL, 0, 0 };
     KvGridPlan  made;
     uint32_t    layer_count;
     KvgStatus   status;
 
-    if (config == NULL || options == NULL || plan == NULL) {
+    if (config == NULL || given == NULL || plan == NULL) {
         return kvg_fail(KVG_EINVAL, "a grid plan needs a config, options and a place for the plan");
     }
+    KVG_TRY(KVG_SIZED_IN(KvGridPlanOptions, given, defaults, own));
     KVG_TRY(check_options(config, options));
     layer_count = config->plan.n_layer + (options->with_mtp ? config->plan.n_mtp : 0);
     KVG_TRY(kvg_grid_check_heads(config, layer_count, options->tp));

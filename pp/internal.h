@@ -21,6 +21,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/mix.h"
+#include "runtime/base/sized.h"
 #include "runtime/state/cache.h"
 
 /* ---- messages between ranks, apart from records */
@@ -175,6 +176,8 @@ KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...)
 KvgStatus kvg_grid_no_hole(const KvgGrid *grid, const char *call);
 /* The lowest rank that takes part. */
 int       kvg_grid_first(const KvgGrid *grid);
+/* The caller's options as this library knows them; NULL: the defaults. EINVAL. */
+KvgStatus kvg_grid_take_options(const KvgGridOptions *given, KvgGridOptions *options);
 /* grid.c, for rebuilding: a grid without a transport; its transport; another one for it, and back what it had. EINVAL, ENOMEM. */
 KvgStatus kvg_grid_make(const KvgGridOptions *options, int rank, int ranks, KvgGrid **grid);
 KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, const KvComm *records, const KvLiveness *alive, KvComm *comm,

@@ -41,9 +41,6 @@ static KvgStatus check_pools(const ModelConfig *config, const KvgPlaceOptions *o
 
 static KvgStatus check_options(const KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options)
 {
-    if (options->size != sizeof *options) {
-        return kvg_fail(KVG_EINVAL, "KvgPlaceOptions.size is %zu, not %zu: start from KVG_PLACE_OPTIONS_INIT", options->size, sizeof *options);
-    }
     if (options->layout != KVG_LAYOUT_POOL && options->layout != KVG_LAYOUT_FLAT) {
         return kvg_fail(KVG_EINVAL, "layout %d: KVG_LAYOUT_POOL or KVG_LAYOUT_FLAT", (int)options->layout);
     }
@@ -447,7 +444,9 @@ static KvgStatus make_state(KvgGrid *grid, const ModelConfig *config, const KvgP
 KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement,
                           KvgSetup **setup)
 {
-    PlaceState *state;
+    static const KvgPlaceOptions defaults = KVG_PLACE_OPTIONS_INIT;
+    KvgPlaceOptions              own;
+    PlaceState                  *state;
 
     if (grid == NULL || config == NULL || config->plan.layers == NULL || options == NULL || placement == NULL || setup == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_place needs a grid, a loaded config, options, and places for what it makes");
@@ -462,7 +461,10 @@ KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPla
     state->target = placement;
     /* A rank that cannot take part still walks the phases, so that the others learn of it instead of waiting. */
     (*setup)->drop = drop;
-    state->local = make_state(grid, config, options, state);
+    state->local = KVG_SIZED_IN(KvgPlaceOptions, options, defaults, own);
+    if (state->local == KVG_OK) {
+        state->local = make_state(grid, config, &own, state);
+    }
     if (state->local != KVG_OK) {
         snprintf(state->local_why, sizeof state->local_why, "%s", kvg_last_error());
     }

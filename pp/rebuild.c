@@ -389,12 +389,14 @@ static KvgStatus mark_survivors(RebuildState *state, int ranks, const int *survi
     return KVG_OK;
 }
 
-static KvgStatus check_call(const KvgGrid *grid, const int *survivors, int count, const KvgRebuildOptions *options)
+static KvgStatus check_call(const KvgGrid *grid, const int *survivors, int count, const KvgRebuildOptions *given, KvgRebuildOptions *options)
 {
-    if (grid == NULL || survivors == NULL || count < 1 || count > grid->ranks || (options != NULL && options->size != sizeof *options)) {
-        return kvg_fail(KVG_EINVAL, "kvg_grid_rebuild needs a grid, a list of 1 to all of its ranks, and NULL or options that start from "
-                        "KVG_REBUILD_OPTIONS_INIT");
+    static const KvgRebuildOptions defaults = KVG_REBUILD_OPTIONS_INIT;
+
+    if (grid == NULL || survivors == NULL || count < 1 || count > grid->ranks) {
+        return kvg_fail(KVG_EINVAL, "kvg_grid_rebuild needs a grid and a list of 1 to all of its ranks");
     }
+    KVG_TRY(KVG_SIZED_IN(KvgRebuildOptions, given, defaults, *options));
     return kvg_grid_no_run(grid);
 }
 
@@ -418,19 +420,20 @@ static KvgStatus start(KvgGrid *grid, const int *survivors, int count, KvgRebuil
     return KVG_OK;
 }
 
-KvgStatus kvg_grid_rebuild_start(KvgGrid *grid, const int *survivors, int survivor_count, const KvgRebuildOptions *options,
+KvgStatus kvg_grid_rebuild_start(KvgGrid *grid, const int *survivors, int survivor_count, const KvgRebuildOptions *given,
                                  KvgRebuildReport **report, KvgSetup **setup_p)
 {
+    KvgRebuildOptions own, *options = &own;
     KvgSetup     *setup = NULL;
     RebuildState *state;
 
-    KVG_TRY(check_call(grid, survivors, survivor_count, options));
-    if (setup_p == NULL || (options != NULL && (options->comm == NULL) != (options->liveness == NULL))) {
+    KVG_TRY(check_call(grid, survivors, survivor_count, given, options));
+    if (setup_p == NULL || (options->comm == NULL) != (options->liveness == NULL)) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_rebuild_start needs a place for the operation, and both a comm and a liveness where ranks join, or neither");
     }
     KVG_TRY(start(grid, survivors, survivor_count, report, &setup));
     state = setup->state;
-    if (options != NULL && options->comm != NULL) {
+    if (options->comm != NULL) {
         state->comm = *options->comm;
         state->liveness = *options->liveness;
         state->newcomers = grid->ranks - survivor_count;
@@ -490,8 +493,7 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
     status = kvg_rebuild_knock(bootstrap, status, &grid->policy);
     if (status == KVG_OK) {
         state = setup->state;
-        status = kvg_grid_connect(grid, bootstrap, options != NULL ? options->comm : NULL, options != NULL ? options->liveness : NULL, &state->comm,
-                                  &state->liveness);
+        status = kvg_grid_connect(grid, bootstrap, options->comm, options->liveness, &state->comm, &state->liveness);
     }
     if (status != KVG_OK) {
         char why[384];
@@ -499,9 +501,7 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
         if (setup != NULL) {
             free_unstarted(setup); /* gives up the settle that had begun, which has a sentence of its own */
         }
-        if (options != NULL) {
-            close_ends(options->comm, options->liveness);
-        }
+        close_ends(options->comm, options->liveness);
         return kvg_fail(status, "%s", why);
     }
     state->newcomers = grid->ranks - count;
@@ -510,11 +510,12 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
 }
 
 KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *bootstrap, const int *survivors, int survivor_count,
-                           const KvgRebuildOptions *options, KvgRebuildReport **report)
+                           const KvgRebuildOptions *given, KvgRebuildReport **report)
 {
+    KvgRebuildOptions own, *options = &own;
     KvgSetup *setup = NULL;
 
-    KVG_TRY(check_call(grid, survivors, survivor_count, options));
+    KVG_TRY(check_call(grid, survivors, survivor_count, given, options));
     if (bootstrap == NULL) {
         return kvg_setup_finish(kvg_grid_rebuild_start(grid, survivors, survivor_count, options, report, &setup), &setup);
     }

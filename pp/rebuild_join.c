@@ -213,13 +213,15 @@ static KvgStatus start(KvgGrid *made, KvgJoin *joins, uint32_t join_count, KvgGr
     return KVG_OK;
 }
 
-KvgStatus kvg_grid_join_start(int rank, int ranks, const KvgGridOptions *options, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
+KvgStatus kvg_grid_join_start(int rank, int ranks, const KvgGridOptions *given, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
                               KvgRebuildReport **report, KvgSetup **setup)
 {
+    KvgGridOptions own, *options = &own;
     KvgGrid  *made = NULL;
     KvgStatus status;
 
-    KVG_TRY(check_call(options, joins, join_count, grid));
+    KVG_TRY(check_call(given, joins, join_count, grid));
+    KVG_TRY(kvg_grid_take_options(given, options));
     if (setup == NULL || options->comm == NULL || options->liveness == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_join_start needs a comm and a liveness, which a bootstrap would have to wait for, and a place for the operation");
     }
@@ -234,18 +236,22 @@ KvgStatus kvg_grid_join_start(int rank, int ranks, const KvgGridOptions *options
     return status;
 }
 
-KvgStatus kvg_grid_join(const KvgBootstrap *bootstrap, const KvgGridOptions *options, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
+KvgStatus kvg_grid_join(const KvgBootstrap *bootstrap, const KvgGridOptions *given, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
                         KvgRebuildReport **report)
 {
+    KvgGridOptions own = KVG_GRID_OPTIONS_INIT, *options = &own;
     KvgGrid  *made = NULL;
     KvgSetup *setup = NULL;
     KvgStatus status;
 
-    KVG_TRY(check_call(options, joins, join_count, grid));
+    KVG_TRY(check_call(given, joins, join_count, grid));
     if (bootstrap == NULL || bootstrap->ranks < 2 || bootstrap->allgather == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_join needs the bootstrap that the survivors rebuild over");
     }
-    status = kvg_grid_make(options, bootstrap->rank, bootstrap->ranks, &made);
+    status = kvg_grid_take_options(given, options);
+    if (status == KVG_OK) {
+        status = kvg_grid_make(options, bootstrap->rank, bootstrap->ranks, &made);
+    }
     KVG_TRY_GOTO(kvg_rebuild_knock(bootstrap, status, options->policy), err_destroy);
     KVG_TRY_GOTO(kvg_grid_connect(made, bootstrap, options->comm, options->liveness, &made->comm, &made->liveness), err_destroy);
     KVG_TRY_GOTO(start(made, joins, join_count, grid, report, &setup), err_destroy);

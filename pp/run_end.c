@@ -335,15 +335,16 @@ KvgStatus kvg_run_result(const KvgGraph *graph, KvgRunResult *result)
 {
     const KvgRun *run = graph != NULL && graph->batch != NULL ? graph->batch->run : NULL;
 
-    if (run == NULL || (result != NULL && result->size != sizeof *result)) {
+    if (result != NULL) KVG_TRY(KVG_SIZED_CHECK(KvgRunResult, result));
+    if (run == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_run_result: a graph whose batch is there, and a result with its size set (or NULL)");
     }
     if (run->graph != NULL || run->first == 0) {
         return kvg_fail(KVG_ESTALE, "kvg_run_result: no run of this batch has ended");
     }
     if (result != NULL) {
-        *result = (KvgRunResult){ .size = sizeof *result, .first_step = run->first, .published = run->published, .rows = run->result_rows };
-        result->outcome = run->outcome;
+        KvgRunResult own = { .first_step = run->first, .published = run->published, .rows = run->result_rows, .outcome = run->outcome };
+        KVG_TRY(KVG_SIZED_OUT(KvgRunResult, own, result));
     }
     return run->status == KVG_OK ? KVG_OK : kvg_fail(run->status, "%s", run->why);
 }
@@ -367,7 +368,8 @@ static KvgStatus end(KvgGraph *graph, KvgStream stream, KvgRunResult *result)
 
 KvgStatus kvg_run_end(KvgGraph *graph, KvgStream stream, KvgRunResult *result)
 {
-    if (graph == NULL || graph->batch == NULL || stream == NULL || (result != NULL && result->size != sizeof *result)) {
+    if (result != NULL) KVG_TRY(KVG_SIZED_CHECK(KvgRunResult, result));
+    if (graph == NULL || graph->batch == NULL || stream == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_run_end: a graph, the stream that its replays were launched on, and a result with its size set (or NULL)");
     }
     if (graph->batch->run->graph != graph) {

@@ -3,8 +3,6 @@
 
 #include <kvgrid/ring.h>
 
-#include "runtime/base/sized.h"
-
 static KvgStatus check(const KvgSequence *sequence)
 {
     if (sequence == NULL || !sequence->open) {

@@ -50,12 +50,18 @@ static KvgStatus pack_accepted(const KvgStep *step, const KvgCommit *commit, uin
     return KVG_OK;
 }
 
-static KvgStatus check_commit(const KvgStep *step, const KvgCommit *commit)
+static KvgStatus take_commit(const KvgStep *step, const KvgCommit *given, KvgCommit *commit)
 {
+    static const KvgCommit defaults = KVG_COMMIT_INIT;
+
     if (step == NULL || step->state != KVG_STEP_BEGUN) {
         return kvg_fail(KVG_ESTALE, "only a step that is begun and not posted can be posted");
     }
-    if (commit == NULL || commit->size != sizeof *commit || (unsigned)commit->refuse >= KVG_STATUS_COUNT ||
+    if (given == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_step_post needs a commit: start from KVG_COMMIT_INIT");
+    }
+    KVG_TRY(KVG_SIZED_IN(KvgCommit, given, defaults, *commit));
+    if ((unsigned)commit->refuse >= KVG_STATUS_COUNT ||
         (commit->accept_all && commit->accepted != NULL)) {
         return kvg_fail(KVG_EINVAL, "kvg_step_post: start from KVG_COMMIT_INIT; give accepted counts or accept_all, not both; refuse is a status code");
     }
@@ -143,8 +149,10 @@ static KvgStatus post(KvgStep *step, const KvgCommit *commit)
     return send_record(step);
 }
 
-KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *commit)
+KvgStatus kvg_step_post(KvgStep *step, const KvgCommit *given)
 {
-    KVG_TRY(check_commit(step, commit));
+    KvgCommit own, *commit = &own;
+
+    KVG_TRY(take_commit(step, given, commit));
     KVG_RETURN_RANGED(KVG_RANGE_POST, step->number, post(step, commit));
 }

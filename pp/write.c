@@ -156,8 +156,10 @@ static KvgStatus write_kv(const KvgBatch *batch, uint32_t il, const PassPlace *p
     return kvg_store_write(batch->placement->store, il, place->sequence->cache.slot, place->first, place->rows, &k, &v, stream);
 }
 
-static KvgStatus check_kv(const KvgPlacement *placement, uint32_t il, const KvgRows *rows)
+/* The caller's rows as this library knows them. */
+static KvgStatus take_kv(const KvgPlacement *placement, uint32_t il, const KvgRows *given, KvgRows *rows)
 {
+    static const KvgRows defaults = KVG_ROWS_INIT;
     const KvPlaneView *view = kvg_placement_view(placement, il);
 
     if (view == NULL) {
@@ -166,15 +168,18 @@ static KvgStatus check_kv(const KvgPlacement *placement, uint32_t il, const KvgR
     if (!view->owns) {
         return kvg_fail(KVG_EINVAL, "layer %u shares the planes of layer %u and keeps none of its own: it reads and never writes", il, view->layer);
     }
-    if (rows == NULL || rows->size != sizeof *rows || rows->k == NULL || rows->v == NULL || !is_row_type(rows->dtype)) {
+    KVG_TRY(KVG_SIZED_IN(KvgRows, given, defaults, *rows));
+    if (rows->k == NULL || rows->v == NULL || !is_row_type(rows->dtype)) {
         return kvg_fail(KVG_EINVAL, "rows of layer %u: start from KVG_ROWS_INIT, give k and v, and dtype KVG_F32, KVG_F16 or KVG_BF16", il);
     }
     return KVG_OK;
 }
 
-static KvgStatus write_kv_layer(KvgBatch *batch, uint32_t il, const KvgRows *rows, KvgStream stream)
+static KvgStatus write_kv_layer(KvgBatch *batch, uint32_t il, const KvgRows *given, KvgStream stream)
 {
-    KVG_TRY(check_kv(batch->placement, il, rows));
+    KvgRows own, *rows = &own;
+
+    KVG_TRY(take_kv(batch->placement, il, given, rows));
     if (writes_at_once(batch)) {
         KvStorePlaces places;
         KvRowsIn      k, v;
@@ -196,6 +201,7 @@ KvgStatus kvg_sequence_fill_kv(KvgSequence *sequence, uint32_t il, uint64_t row,
     PassPlace       place = { sequence, 0, rows, row, 0 };
     KvgBatch        batch = { 0 };
     KvgSequenceInfo info = { .size = sizeof info };
+    KvgRows         own;
 
     KVG_TRY(kvg_sequence_info(sequence, &info));
     if (info.rows_staged > 0 || info.in_step != 0) {
@@ -206,8 +212,8 @@ KvgStatus kvg_sequence_fill_kv(KvgSequence *sequence, uint32_t il, uint64_t row,
                         (unsigned long long)row + rows, (unsigned long long)info.id, (unsigned long long)info.rows_booked);
     }
     batch.placement = sequence->placement;
-    KVG_TRY(check_kv(sequence->placement, il, rows_in));
-    return write_kv(&batch, il, &place, rows_in, stream);
+    KVG_TRY(take_kv(sequence->placement, il, rows_in, &own));
+    return write_kv(&batch, il, &place, &own, stream);
 }
 
 /* ---- latents */
@@ -230,14 +236,17 @@ static KvgStatus write_latent(const KvgBatch *batch, uint32_t il, const PassPlac
                                   indexed ? &index : NULL, view->index_kind == KVG_INDEX_POOLED ? rows->key : NULL, rows->user, stream);
 }
 
-static KvgStatus write_latent_layer(KvgBatch *batch, uint32_t il, const KvgLatentRows *rows, KvgStream stream)
+static KvgStatus write_latent_layer(KvgBatch *batch, uint32_t il, const KvgLatentRows *given, KvgStream stream)
 {
-    const KvLatentView *view = kvg_latent_view(batch, il);
+    static const KvgLatentRows defaults = KVG_LATENT_ROWS_INIT;
+    const KvLatentView        *view = kvg_latent_view(batch, il);
+    KvgLatentRows              own, *rows = &own;
 
     if (view == NULL) {
         return KVG_EINVAL;
     }
-    if (rows == NULL || rows->size != sizeof *rows || rows->latent == NULL || !is_row_type(rows->dtype)) {
+    KVG_TRY(KVG_SIZED_IN(KvgLatentRows, given, defaults, own));
+    if (rows->latent == NULL || !is_row_type(rows->dtype)) {
         return kvg_fail(KVG_EINVAL, "rows of layer %u: start from KVG_LATENT_ROWS_INIT, give latent rows, and dtype KVG_F32, KVG_F16 or KVG_BF16", il);
     }
     if ((view->index_kind != KVG_INDEX_NONE && rows->index == NULL) || (view->index_kind == KVG_INDEX_POOLED && rows->key == NULL)) {
@@ -281,12 +290,16 @@ static KvgStatus update_recurrent(const KvgBatch *batch, uint32_t il, const Pass
                                       rows->scratch, stream);
 }
 
-static KvgStatus update_recurrent_layer(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *rows, KvgStream stream)
+static KvgStatus update_recurrent_layer(KvgBatch *batch, uint32_t il, const KvgRecurrentRows *given, KvgStream stream)
 {
+    static const KvgRecurrentRows defaults = KVG_RECURRENT_ROWS_INIT;
+    KvgRecurrentRows              own, *rows = &own;
+
     if (kvg_recurrent_view(batch, il) == NULL) {
         return KVG_EINVAL;
     }
-    if (rows == NULL || rows->size != sizeof *rows || rows->fill == NULL ||
+    KVG_TRY(KVG_SIZED_IN(KvgRecurrentRows, given, defaults, own));
+    if (rows->fill == NULL ||
         (rows->scratch == NULL && !kvg_store_mirrored(batch->placement->store))) {
         return kvg_fail(KVG_EINVAL, "update of layer %u: start from KVG_RECURRENT_ROWS_INIT, give fill and scratch", il);
     }

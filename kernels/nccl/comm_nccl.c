@@ -204,13 +204,15 @@ static KvgStatus create(const KvgBootstrap *bootstrap, const KvNcclCommOptions *
     return kvg_comm_gather(&carried, &gather, comm); /* takes nccl over */
 }
 
-KvgStatus kvg_comm_nccl_create(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, KvComm *comm)
+KvgStatus kvg_comm_nccl_create(const KvgBootstrap *bootstrap, const KvNcclCommOptions *given, KvComm *comm)
 {
+    KvNcclCommOptions taken, *options = &taken;
     KvgStatus  status;
     ncclComm_t own = NULL;
     void      *memory = NULL;
     NcclComm  *nccl;
 
+    KVG_TRY(kvg_nccl_take_options(given, options));
     KVG_TRY(kvg_nccl_comm_open(bootstrap, options, 0, &own));
     status = kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), kvg_calloc(1, sizeof *nccl, "a comm", &memory));
     if (status != KVG_OK) {

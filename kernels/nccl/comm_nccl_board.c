@@ -64,13 +64,15 @@ static KvgStatus get_board(NcclBoard **board)
     return KVG_OK;
 }
 
-KvgStatus kvg_comm_nccl_board_create(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, KvComm *comm)
+KvgStatus kvg_comm_nccl_board_create(const KvgBootstrap *bootstrap, const KvNcclCommOptions *given, KvComm *comm)
 {
+    KvNcclCommOptions taken, *options = &taken;
     KvgStatus  status;
     ncclComm_t own = NULL;
     NcclBoard *board = NULL;
     KvComm     made = { 0 };
 
+    KVG_TRY(kvg_nccl_take_options(given, options));
     KVG_TRY(kvg_nccl_comm_open(bootstrap, options, 1, &own));
     KVG_TRY_GOTO(kvg_nccl_agree(bootstrap, kvg_nccl_setup_ms(options), get_board(&board)), err_abort);
     *board = (NcclBoard){.comm = own, .bootstrap = bootstrap, .setup_ms = kvg_nccl_setup_ms(options)};

@@ -12,6 +12,7 @@
 #include "kernels/cuda_dev.h"
 #include "kernels/nccl/nccl_calls.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 #include "runtime/comm/clock.h"
 
 typedef struct NcclHello { /* crosses the wire */
@@ -186,12 +187,19 @@ KvgStatus kvg_nccl_agree(const KvgBootstrap *bootstrap, uint32_t timeout_ms, Kvg
     return status;
 }
 
+KvgStatus kvg_nccl_take_options(const KvNcclCommOptions *given, KvNcclCommOptions *options)
+{
+    static const KvNcclCommOptions defaults = KVG_NCCL_COMM_OPTIONS_INIT;
+
+    return KVG_SIZED_IN(KvNcclCommOptions, given, defaults, *options);
+}
+
 KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOptions *options, int blocking, ncclComm_t *comm_p)
 {
     ncclUniqueId id;
     ncclComm_t   comm = NULL;
 
-    if (bootstrap == NULL || options == NULL || options->size != sizeof *options || options->base == NULL || options->base->ops == NULL ||
+    if (bootstrap == NULL || options->base == NULL || options->base->ops == NULL ||
         (bootstrap->ranks > 1 && bootstrap->allgather == NULL)) {
         return kvg_fail(KVG_EINVAL, "a comm over NCCL takes a bootstrap, and options that start from KVG_NCCL_COMM_OPTIONS_INIT with a base comm");
     }

@@ -5,6 +5,8 @@
 #include "kernels/nccl/kvgrid_comm_nccl.h"
 #include "kernels/nccl/nccl_api.h"
 
+/* The caller's options as this library knows them. EINVAL. */
+KvgStatus kvg_nccl_take_options(const KvNcclCommOptions *given, KvNcclCommOptions *options);
 /* Checks the options, then NCCL and the device of each rank, then makes a communicator. On any failure, of any rank, none is left.
  *   blocking  0: making it is bounded, and so is what hangs on it. 1: for a device communicator, which NCCL 2.28.3 leaves empty for the other kind (seen on
  *             two H200s); all ranks have just met, and one that goes meanwhile closes its connections, which NCCL's set-up sees */

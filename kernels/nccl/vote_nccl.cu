@@ -235,11 +235,14 @@ KvgStatus set_up(KvNcclVote *vote, const KvNcclVoteOptions *options)
 
 } // namespace
 
-KvgStatus kvg_nccl_vote_create(ncclComm *comm, const KvNcclVoteOptions *options, KvNcclVote **vote_p)
+KvgStatus kvg_nccl_vote_create(ncclComm *comm, const KvNcclVoteOptions *given, KvNcclVote **vote_p)
 {
-    void *memory = nullptr;
+    static const KvNcclVoteOptions defaults = KVG_NCCL_VOTE_OPTIONS_INIT;
+    KvNcclVoteOptions              own, *options = &own;
+    void                          *memory = nullptr;
 
-    if (comm == nullptr || options == nullptr || options->size != sizeof *options || vote_p == nullptr) {
+    KVG_TRY(kvg_sized_in("KvNcclVoteOptions", given, &defaults, sizeof own, &own));
+    if (comm == nullptr || given == nullptr || vote_p == nullptr) {
         return kvg_fail(KVG_EINVAL, "kvg_nccl_vote_create: a communicator, a place for the vote, and options that start from KVG_NCCL_VOTE_OPTIONS_INIT");
     }
     KVG_TRY(kvg_calloc(1, sizeof(KvNcclVote), "a device vote", &memory));

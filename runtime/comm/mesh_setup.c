@@ -14,6 +14,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 #include "runtime/comm/clock.h"
 
 #define TIMEOUT_MS_DEFAULT   30000u
@@ -219,8 +220,7 @@ static KvgStatus setup_run(Setup *setup, Mesh *mesh, KvgStatus status)
     return status;
 }
 
-static KvgStatus check_arguments(const KvgBootstrap *bootstrap, const KvMeshOptions *options, const KvComm *comm,
-                                 const KvLiveness *liveness)
+static KvgStatus check_arguments(const KvgBootstrap *bootstrap, const KvComm *comm, const KvLiveness *liveness)
 {
     if (bootstrap == NULL || comm == NULL || liveness == NULL) {
         return kvg_fail(KVG_EINVAL, "mesh: bootstrap %p, comm %p, liveness %p; all must be given", (const void *)bootstrap,
@@ -229,26 +229,23 @@ static KvgStatus check_arguments(const KvgBootstrap *bootstrap, const KvMeshOpti
     if (bootstrap->ranks < 1 || bootstrap->ranks > RANKS_MAX || bootstrap->rank < 0 || bootstrap->rank >= bootstrap->ranks) {
         return kvg_fail(KVG_EINVAL, "mesh: rank %d of %d; 1 to %d ranks are possible", bootstrap->rank, bootstrap->ranks, RANKS_MAX);
     }
-    if (bootstrap->size != sizeof *bootstrap || (bootstrap->allgather == NULL && bootstrap->ranks > 1)) {
-        return kvg_fail(KVG_EINVAL, "mesh: the bootstrap has no all-gather or was not made by KVG_BOOTSTRAP_INIT (size %zu, not %zu)",
-                        bootstrap->size, sizeof *bootstrap);
-    }
-    if (options != NULL && options->size != sizeof *options) {
-        return kvg_fail(KVG_EINVAL, "mesh: the options were not made by KVG_MESH_OPTIONS_INIT (size %zu, not %zu)", options->size,
-                        sizeof *options);
+    if (bootstrap->allgather == NULL && bootstrap->ranks > 1) {
+        return kvg_fail(KVG_EINVAL, "mesh: the bootstrap has no all-gather");
     }
     return KVG_OK;
 }
 
-KvgStatus kvg_mesh_create(const KvgBootstrap *bootstrap, const KvMeshOptions *options, KvComm *comm, KvLiveness *liveness)
+KvgStatus kvg_mesh_create(const KvgBootstrap *given, const KvMeshOptions *options, KvComm *comm, KvLiveness *liveness)
 {
-    Setup setup = { .bootstrap = bootstrap, .options = KVG_MESH_OPTIONS_INIT, .unix_fd = -1, .tcp_fd = -1 };
-    Mesh *mesh = NULL;
+    static const KvgBootstrap  alone = KVG_BOOTSTRAP_INIT;
+    static const KvMeshOptions defaults = KVG_MESH_OPTIONS_INIT;
+    KvgBootstrap               own;
+    Setup                      setup = { .bootstrap = &own, .unix_fd = -1, .tcp_fd = -1 };
+    Mesh                      *mesh = NULL;
 
-    KVG_TRY(check_arguments(bootstrap, options, comm, liveness));
-    if (options != NULL) {
-        setup.options = *options;
-    }
+    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given, alone, own));
+    KVG_TRY(check_arguments(given != NULL ? &own : NULL, comm, liveness));
+    KVG_TRY(KVG_SIZED_IN(KvMeshOptions, options, defaults, setup.options));
     setup.options.timeout_ms = setup.options.timeout_ms > 0 ? setup.options.timeout_ms : TIMEOUT_MS_DEFAULT;
     setup.options.heartbeat_ms = setup.options.heartbeat_ms > 0 ? setup.options.heartbeat_ms : HEARTBEAT_MS_DEFAULT;
     setup.options.message_max = setup.options.message_max > 0 ? setup.options.message_max : KVG_MESH_MESSAGE_MAX;
@@ -259,7 +256,7 @@ KvgStatus kvg_mesh_create(const KvgBootstrap *bootstrap, const KvMeshOptions *op
     if (status == KVG_OK) {
         KvgStatus early = KVG_OK; /* from here on the others hear of it */
 
-        setup_note(&setup, &early, kvg_mesh_new(bootstrap->rank, bootstrap->ranks, &mesh));
+        setup_note(&setup, &early, kvg_mesh_new(own.rank, own.ranks, &mesh));
         status = setup_run(&setup, mesh, early);
         if (status != KVG_OK) {
             kvg_fail(status, "%s", setup.sentence);
