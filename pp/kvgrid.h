@@ -4,7 +4,7 @@
  *
  * Structs of options and results that begin with `size` grow from version to version, and the size says which one the caller was compiled against.
  * A smaller size than the library's is an older caller: what it does not know has the _INIT's value. A larger one is a newer caller: accepted while what
- * the library does not know is zero. A size of 0, or one that was never set, is EINVAL. KvgOutcome, KvgPolicy, KvgLedger and the structs of views,
+ * the library does not know is zero. A size of 0, or one that was never set, is EINVAL. KvgBootstrap, KvgOutcome, KvgPolicy, KvgLedger and the structs of views,
  * plans and tables of functions are filled by the library whole or stand in arrays: they change only with the SONAME. */
 #ifndef KVGRID_H
 #define KVGRID_H

@@ -16,6 +16,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 #include "runtime/comm/clock.h"
 #include "runtime/comm/process.h"
 #include "runtime/comm/shm_segment.h"
@@ -272,12 +273,8 @@ static int name_is_sound(const char *name)
 
 static KvgStatus check_options(const KvShmOptions *options, const KvgBootstrap *bootstrap)
 {
-    if (options == NULL || bootstrap == NULL) {
+    if (bootstrap == NULL) {
         return kvg_fail(KVG_EINVAL, "shared memory: options and a place for the bootstrap must be given");
-    }
-    if (options->size != sizeof *options) {
-        return kvg_fail(KVG_EINVAL, "shared memory: the options were not made by KVG_SHM_OPTIONS_INIT (size %zu, not %zu)", options->size,
-                        sizeof *options);
     }
     KVG_TRY(check_ranks(options->ranks));
     if (options->rank < 0 || options->rank >= options->ranks) {
@@ -402,12 +399,15 @@ out:
     return status;
 }
 
-KvgStatus kvg_shm_bootstrap_create(const KvShmOptions *options, KvgBootstrap *bootstrap)
+KvgStatus kvg_shm_bootstrap_create(const KvShmOptions *given, KvgBootstrap *bootstrap)
 {
-    void     *memory = NULL;
-    KvgStatus status;
+    static const KvShmOptions defaults = KVG_SHM_OPTIONS_INIT;
+    KvShmOptions              own, *options = &own;
+    void                     *memory = NULL;
+    KvgStatus                 status;
 
-    KVG_TRY(check_options(options, bootstrap));
+    KVG_TRY(KVG_SIZED_IN(KvShmOptions, given, defaults, own));
+    KVG_TRY(check_options(options, given != NULL ? bootstrap : NULL));
     uint32_t timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
     uint64_t deadline_ns = kvg_clock_ns() + (uint64_t)timeout_ms * 1000000u;
 

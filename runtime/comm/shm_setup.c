@@ -15,6 +15,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 #include "runtime/comm/clock.h"
 #include "runtime/comm/shm_segment.h"
 
@@ -335,16 +336,8 @@ static KvgStatus check_arguments(const KvgBootstrap *bootstrap, const KvShmCommO
     if (bootstrap->ranks < 1 || bootstrap->ranks > KVG_SHM_RANKS_MAX || bootstrap->rank < 0 || bootstrap->rank >= bootstrap->ranks) {
         return kvg_fail(KVG_EINVAL, "shared memory: rank %d of %d; 1 to %d ranks are possible", bootstrap->rank, bootstrap->ranks, KVG_SHM_RANKS_MAX);
     }
-    if (bootstrap->size != sizeof *bootstrap || (bootstrap->allgather == NULL && bootstrap->ranks > 1)) {
-        return kvg_fail(KVG_EINVAL, "shared memory: the bootstrap has no all-gather or was not made by KVG_BOOTSTRAP_INIT (size %zu, not %zu)",
-                        bootstrap->size, sizeof *bootstrap);
-    }
-    if (options == NULL) {
-        return KVG_OK;
-    }
-    if (options->size != sizeof *options) {
-        return kvg_fail(KVG_EINVAL, "shared memory: the options were not made by KVG_SHM_COMM_OPTIONS_INIT (size %zu, not %zu)", options->size,
-                        sizeof *options);
+    if (bootstrap->allgather == NULL && bootstrap->ranks > 1) {
+        return kvg_fail(KVG_EINVAL, "shared memory: the bootstrap has no all-gather");
     }
     if (options->lane_bytes != 0 && (options->lane_bytes < LANE_BYTES_LEAST || options->lane_bytes > LANE_BYTES_MOST ||
                                      (options->lane_bytes & (options->lane_bytes - 1)) != 0)) {
@@ -354,15 +347,17 @@ static KvgStatus check_arguments(const KvgBootstrap *bootstrap, const KvShmCommO
     return KVG_OK;
 }
 
-KvgStatus kvg_comm_shm_create(const KvgBootstrap *bootstrap, const KvShmCommOptions *options, KvComm *comm, KvLiveness *liveness)
+KvgStatus kvg_comm_shm_create(const KvgBootstrap *given, const KvShmCommOptions *options, KvComm *comm, KvLiveness *liveness)
 {
-    Setup    setup = { .bootstrap = bootstrap, .options = KVG_SHM_COMM_OPTIONS_INIT, .door = { .fd = -1 }, .segment = -1 };
-    ShmComm *shm = NULL;
+    static const KvgBootstrap     alone = KVG_BOOTSTRAP_INIT;
+    static const KvShmCommOptions defaults = KVG_SHM_COMM_OPTIONS_INIT;
+    KvgBootstrap                  own;
+    Setup                         setup = { .bootstrap = &own, .door = { .fd = -1 }, .segment = -1 };
+    ShmComm                      *shm = NULL;
 
-    KVG_TRY(check_arguments(bootstrap, options, comm, liveness));
-    if (options != NULL) {
-        setup.options = *options;
-    }
+    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given, alone, own));
+    KVG_TRY(KVG_SIZED_IN(KvShmCommOptions, options, defaults, setup.options));
+    KVG_TRY(check_arguments(given != NULL ? &own : NULL, &setup.options, comm, liveness));
     setup.options.timeout_ms = setup.options.timeout_ms > 0 ? setup.options.timeout_ms : TIMEOUT_MS_DEFAULT;
     setup.options.lane_bytes = setup.options.lane_bytes > 0 ? setup.options.lane_bytes : LANE_BYTES_DEFAULT;
     setup.options.message_max = setup.options.message_max > 0 ? setup.options.message_max : MESSAGE_MAX_DEFAULT;
@@ -373,7 +368,7 @@ KvgStatus kvg_comm_shm_create(const KvgBootstrap *bootstrap, const KvShmCommOpti
     if (status == KVG_OK) {
         KvgStatus early = KVG_OK; /* from here on the others hear of it */
 
-        setup_note(&setup, &early, shm_new(bootstrap->rank, bootstrap->ranks, &shm));
+        setup_note(&setup, &early, shm_new(own.rank, own.ranks, &shm));
         status = setup_run(&setup, shm, early);
         if (status != KVG_OK) {
             kvg_fail(status, "%s", setup.sentence);
