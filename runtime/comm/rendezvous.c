@@ -14,6 +14,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/sized.h"
 #include "runtime/comm/clock.h"
 #include "runtime/comm/mesh_internal.h"
 
@@ -299,12 +300,8 @@ static KvgStatus rendezvous_allgather(void *user, const void *mine, void *all, s
 
 static KvgStatus check_options(const KvRendezvousOptions *options, const KvgBootstrap *bootstrap)
 {
-    if (options == NULL || bootstrap == NULL) {
+    if (bootstrap == NULL) {
         return kvg_fail(KVG_EINVAL, "rendezvous: options and a place for the bootstrap must be given");
-    }
-    if (options->size != sizeof *options) {
-        return kvg_fail(KVG_EINVAL, "rendezvous: the options were not made by KVG_RENDEZVOUS_OPTIONS_INIT (size %zu, not %zu)", options->size,
-                        sizeof *options);
     }
     if (options->ranks < 1 || options->ranks > RANKS_MAX || options->rank < KVG_RENDEZVOUS_ANY_RANK || options->rank >= options->ranks ||
         (options->ranks == 1 && options->rank != 0)) {
@@ -370,11 +367,14 @@ static KvgStatus meet(Rendezvous *self, const KvRendezvousOptions *options, int 
     return self->ranks > 1 ? kvg_rv_host(self, *listen_fd, deadline_ns, timeout_ms) : KVG_OK;
 }
 
-KvgStatus kvg_rendezvous_create(const KvRendezvousOptions *options, KvgBootstrap *bootstrap)
+KvgStatus kvg_rendezvous_create(const KvRendezvousOptions *given, KvgBootstrap *bootstrap)
 {
-    Rendezvous *self = NULL;
+    static const KvRendezvousOptions defaults = KVG_RENDEZVOUS_OPTIONS_INIT;
+    KvRendezvousOptions              own, *options = &own;
+    Rendezvous                      *self = NULL;
 
-    KVG_TRY(check_options(options, bootstrap));
+    KVG_TRY(KVG_SIZED_IN(KvRendezvousOptions, given, defaults, own));
+    KVG_TRY(check_options(options, given != NULL ? bootstrap : NULL));
     uint32_t  timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
     uint64_t  deadline_ns = kvg_clock_ns() + (uint64_t)timeout_ms * 1000000u;
     int       listen_fd = options->listen_fd;

@@ -108,7 +108,7 @@ START_TEST(test_placements_that_are_asked_wrongly_are_refused)
     placement = NULL;
     REFUSED(kvg_batch_create(NULL, 1, &batch), KVG_EINVAL, "1 to 0");
     REFUSED(kvg_batch_create(g.placement[0], 0, &batch), KVG_EINVAL, "a batch of 0");
-    REFUSED(kvg_stats(g.placement[0], &stats), KVG_EINVAL, "size is set");
+    REFUSED(kvg_stats(g.placement[0], &stats), KVG_EINVAL, "KvgStats.size is 0");
     REFUSED(kvg_stats(NULL, &stats), KVG_EINVAL, "placement");
     ck_assert_ptr_null(placement);
     ck_assert_ptr_null(batch);
@@ -182,8 +182,8 @@ START_TEST(test_sequences_that_are_asked_wrongly_are_refused)
     REFUSED(kvg_sequence_open(NULL, 5, 0, &other), KVG_EINVAL, "placement");
     REFUSED(kvg_sequence_open(g.placement[0], 5, 0, NULL), KVG_EINVAL, "place");
     REFUSED(kvg_sequence_fork(s[0][0], 0, 5, NULL), KVG_EINVAL, "place");
-    REFUSED(kvg_sequence_info(s[0][0], &info), KVG_EINVAL, "size is set");
-    REFUSED(kvg_sequence_info(s[0][0], NULL), KVG_EINVAL, "size is set");
+    REFUSED(kvg_sequence_info(s[0][0], &info), KVG_EINVAL, "KvgSequenceInfo.size is 0");
+    REFUSED(kvg_sequence_info(s[0][0], NULL), KVG_EINVAL, "a KvgSequenceInfo is needed");
     REFUSED(kvg_sequence_info(NULL, &info), KVG_ESTALE, "closed");
     REFUSED(kvg_sequence_snapshot(s[0][0], NULL), KVG_EINVAL, "place");
     REFUSED(kvg_sequence_snapshot_into(s[0][0], NULL), KVG_EINVAL, "kvg_sequence_snapshot made");

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <kvgrid/mesh.h>
+#include <kvgrid/rendezvous.h>
 #include <kvgrid/shm.h>
 
 #include "runtime/base/sized.h"
@@ -129,6 +130,15 @@ static KvgStatus give_shm_options(void *given)
     return status;
 }
 
+static KvgStatus give_rendezvous_options(void *given)
+{
+    KvgBootstrap bootstrap = KVG_BOOTSTRAP_INIT;
+    KvgStatus    status = kvg_rendezvous_create(given, &bootstrap);
+
+    kvg_rendezvous_destroy(&bootstrap);
+    return status;
+}
+
 static KvgStatus give_shm_comm_options(void *given)
 {
     KvgBootstrap bootstrap = KVG_BOOTSTRAP_INIT;
@@ -247,6 +257,7 @@ static const KvgGridOptions     grid_init = KVG_GRID_OPTIONS_INIT;
 static const KvgBootstrap       bootstrap_init = KVG_BOOTSTRAP_INIT;
 static const KvMeshOptions      mesh_init = KVG_MESH_OPTIONS_INIT;
 static const KvShmOptions       shm_init = KVG_SHM_OPTIONS_INIT;
+static const KvRendezvousOptions rendezvous_init = KVG_RENDEZVOUS_OPTIONS_INIT;
 static const KvShmCommOptions   shm_comm_init = KVG_SHM_COMM_OPTIONS_INIT;
 static const KvGridPlanOptions  plan_init = KVG_GRID_PLAN_OPTIONS_INIT;
 static const KvgPlaceOptions    place_init = KVG_PLACE_OPTIONS_INIT;
@@ -271,6 +282,7 @@ static const struct {
     IN(KvgPolicy, policy_init, 0, give_policy, qwen3_next),
     IN(KvMeshOptions, mesh_init, 0, give_mesh_options, qwen3_next),
     IN(KvShmOptions, shm_init, offsetof(KvShmOptions, rank), give_shm_options, qwen3_next),
+    IN(KvRendezvousOptions, rendezvous_init, 0, give_rendezvous_options, qwen3_next),
     IN(KvShmCommOptions, shm_comm_init, 0, give_shm_comm_options, qwen3_next),
     IN(KvGridPlanOptions, plan_init, 0, give_plan_options, qwen3_next),
     IN(KvgPlaceOptions, place_init, offsetof(KvgPlaceOptions, memory_max_bytes), give_place_options, qwen3_next),
@@ -394,9 +406,9 @@ END_TEST
 
 /* ---- nobody is forgotten */
 
-/* Filled whole by the library (kvgrid.h), of a library that is not linked here, or declared and not served yet. */
+/* Filled whole by the library (kvgrid.h), or of a library that is not linked here. */
 static const char *const elsewhere[] = { "KvgOutcome", "KvgLedger", "KvgRebuildReport", "KvgCudaOptions", "KvCommBoardOptions", "KvNcclVoteOptions",
-                                         "KvNcclCommOptions", "KvRendezvousOptions" };
+                                         "KvNcclCommOptions" };
 
 static int is_tabled(const char *name)
 {

@@ -222,7 +222,7 @@ START_TEST(test_rendezvous_refuses_bad_options_by_name)
     }
     good.address = ":4000";
     bad = good, bad.size--;
-    refused(&bad, "KVG_RENDEZVOUS_OPTIONS_INIT");
+    refused(&bad, "KvRendezvousOptions.size");
     bad = good, bad.ranks = 0;
     refused(&bad, "of 0");
     bad = good, bad.ranks = 65536;

@@ -136,7 +136,7 @@ START_TEST(test_shm_refuses_bad_options_by_name)
     char         longest[KVG_SHM_RANKS_MAX];
 
     bad = good, bad.size--;
-    refused(&bad, "KVG_SHM_OPTIONS_INIT");
+    refused(&bad, "KvShmOptions.size");
     bad = good, bad.ranks = 0;
     refused(&bad, "0 ranks");
     bad = good, bad.ranks = KVG_SHM_RANKS_MAX + 1;
