@@ -229,6 +229,7 @@ KvgStatus kvg_replay_run_serve(ReplayRun *run)
     ReplayShared *shared = &run->shared;
     run->from_ns = kvg_clock_ns();
     kvg_replay_series_start(&shared->series, &shared->seen, run->from_ns);
+    KVG_TRY(kvg_replay_note_bytes(shared)); /* before the first step: its rows may take a while to write */
     KVG_TRY(serve(run));
     run->seconds = 1e-9 * (double)(kvg_clock_ns() - run->from_ns);
     KVG_TRY(kvg_replay_note_bytes(shared)); /* as it is in the end */
