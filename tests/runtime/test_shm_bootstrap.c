@@ -369,13 +369,15 @@ END_TEST
 
 /* ---- nothing is left */
 
+/* MPI programs of other tests come and go meanwhile: theirs are passed over. */
 static int entries(const char *path)
 {
-    DIR *directory = opendir(path);
-    int  count = 0;
+    DIR           *directory = opendir(path);
+    struct dirent *entry;
+    int            count = 0;
 
-    while (directory != NULL && readdir(directory) != NULL) {
-        count++;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        count += strncmp(entry->d_name, "vader_segment", 13) != 0 && strncmp(entry->d_name, "osc_", 4) != 0;
     }
     if (directory != NULL) {
         closedir(directory);
