@@ -4,7 +4,7 @@
 # Exit status: 0 all is well, 1 something was found, 2 no build, 77 no Valgrind here. What was found stands in DIR/valgrind/SUITE.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=build-valgrind jobs=$(nproc) limit=1200 suites=()
+build=build-valgrind jobs=$(nproc) limit=3600 suites=()
 while [ $# -gt 0 ]; do
     case $1 in
     --build) build=$2; shift 2 ;;

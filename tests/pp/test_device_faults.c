@@ -160,6 +160,8 @@ START_TEST(test_tables_that_cannot_be_sent_are_a_no)
     KvgPlaceOptions options = life_options(2, 4u << 20);
     KvgStep        *steps[2];
     KvgOutcome      outcomes[2];
+    KvgRows         rows = KVG_ROWS_INIT;
+    static float    given[64];
 
     grid_connect(&g, 2, 1, &policy, 0);
     g.config = test_model(2, 2, 0, 2048);
@@ -175,7 +177,11 @@ START_TEST(test_tables_that_cannot_be_sent_are_a_no)
     ck_assert_msg(grid_finish(&g, setups, NULL) == KVG_OK, "%s", kvg_last_error());
     for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_batch_create(g.placement[r], 1, &g.batch[r]), KVG_OK);
     ck_assert_int_eq(life_open(&g, s, 0, 1, 0), KVG_OK);
+    rows.k = rows.v = given;
+    ck_assert_int_eq(kvg_write_kv(g.batch[BROKEN], 0, &rows, NULL), KVG_ESTALE); /* no step of it is begun */
     failing = 1;
+    ck_assert_int_eq(kvg_placement_flush(g.placement[BROKEN], NULL), KVG_EDEVICE);
+    ck_assert_int_eq(kvg_placement_flush(g.placement[0], NULL), KVG_OK); /* a host's: nothing is to be sent */
     for (int turn = 0; turn < 2; turn++) {
         for (int r = 0; r < 2; r++) {
             steps[r] = grid_begin(&g, r, s[r], (uint32_t[]){3}, 1, 0); /* writes do nothing on the broken rank */

@@ -522,6 +522,60 @@ START_TEST(test_sequences_that_survivors_tell_otherwise_keep_lengths_alone)
 }
 END_TEST
 
+/* What only some survivors have open is closed everywhere, and no newcomer opens it. */
+START_TEST(test_a_sequence_that_one_survivor_opened_alone_is_opened_by_no_newcomer)
+{
+    KvgSequence *mine = NULL;
+    KvgLedger    ledger;
+
+    scene = (Scene){0};
+    open_scene(&scene, &some_models[1], 3, 1, KVG_LAYOUT_POOL);
+    kill_rank(&scene, 2);
+    ck_assert_int_eq(kvg_sequence_open(scene.g.placement[0], 950, 70, &mine), KVG_OK);
+    ck_assert_msg(rebuild_joined(&scene, NULL, NULL) == KVG_OK, "%s", kvg_last_error());
+    ck_assert_int_eq(scene.g.ranks, 3);
+    for (int i = 0; i < 3; i++) {
+        kvg_placement_ledger(scene.g.placement[i], &ledger);
+        ck_assert_uint_eq(ledger.slots_free, 5 - SEQUENCES);
+        for (uint32_t n = 0; n < scene.report[i]->count; n++) {
+            if (scene.report[i]->sequences[n].id == 950) ck_assert_ptr_null(scene.report[i]->sequences[n].sequence);
+        }
+    }
+    close_scene(&scene);
+}
+END_TEST
+
+/* Each allocation of the turn in which a survivor knows what is lost, its report's among them: nobody is changed, and a second attempt ends well. */
+START_TEST(test_a_report_that_finds_no_memory_is_an_answer)
+{
+    for (uint64_t nth = 0, delivered = 1; delivered; nth++) {
+        KvgSetup *setups[TEST_RANKS_MAX] = {0};
+        KvgStatus each[TEST_RANKS_MAX];
+        int       done = 0;
+
+        ck_assert_uint_lt(nth, 200);
+        scene = (Scene){0};
+        open_scene(&scene, &some_models[1], 2, 1, KVG_LAYOUT_POOL);
+        kill_rank(&scene, 1);
+        ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[0], (int[]){0}, 1, NULL, &scene.report[0], &setups[0]), KVG_OK);
+        for (int turns = 0; ((RebuildState *)setups[0]->state)->stage != REBUILD_PREPARE; turns++) {
+            ck_assert_int_lt(turns, 1000);
+            ck_assert_int_eq(kvg_setup_test(setups[0], &done), KVG_OK);
+            kvg_inproc_advance_ns(scene.g.hub, 100000);
+        }
+        kvg_fault_arm(nth);
+        kvg_setup_test(setups[0], &done);
+        delivered = kvg_fault_disarm();
+        KvgStatus status = grid_finish(&scene.g, setups, each);
+        ck_assert_msg(status == KVG_OK || (delivered && status == KVG_ENOMEM), "%llu: %s", (unsigned long long)nth, kvg_last_error());
+        if (status != KVG_OK) ck_assert_msg(rebuild_empty(&scene, NULL) == KVG_OK, "%s", kvg_last_error());
+        ck_assert_ptr_nonnull(scene.report[0]);
+        ck_assert_uint_eq(scene.report[0]->kept, SEQUENCES);
+        close_scene(&scene);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rebuild_refusals");
@@ -539,6 +593,8 @@ int main(void)
     tcase_add_test(tests, test_a_newcomer_takes_a_place_where_nothing_is_placed);
     tcase_add_test(tests, test_a_newcomer_with_too_few_placements_is_refused);
     tcase_add_test(tests, test_sequences_that_survivors_tell_otherwise_keep_lengths_alone);
+    tcase_add_test(tests, test_a_sequence_that_one_survivor_opened_alone_is_opened_by_no_newcomer);
+    tcase_add_test(tests, test_a_report_that_finds_no_memory_is_an_answer);
     suite_add_tcase(suite, tests);
     return life_run(suite);
 }

@@ -157,4 +157,28 @@ START_TEST(test_taps_of_another_size_are_refused)
 }
 END_TEST
 
-LIFE_MAIN("wire_refusals", test_accounts_of_steps_that_cannot_be_are_refused, test_a_change_asked_in_few_bytes_is_refused, test_taps_of_another_size_are_refused)
+START_TEST(test_counters_of_another_size_are_refused)
+{
+    KvgSetup *setups[TEST_RANKS_MAX] = {0};
+    KvgStats  ranks[2] = {{.size = sizeof ranks[0]}}, total = {0};
+    KvgStep  *step;
+
+    open_two();
+    ck_assert_int_eq(kvg_stats(g.placement[0], &ranks[0]), KVG_OK);
+    ck_assert_int_eq(kvg_stats_total(ranks, 1, &total), KVG_EINVAL); /* no size */
+    ck_assert_int_eq(kvg_stats_total(ranks, 1, NULL), KVG_EINVAL);
+    edit_messages_of(&g.grid[1]->comm, cut_by_one);
+    for (int r = 0; r < 2; r++) ck_assert_int_eq(kvg_stats_over_grid_start(g.placement[r], NULL, NULL, &setups[r]), KVG_OK);
+    ck_assert_int_eq(grid_finish(&g, setups, NULL), KVG_EFORMAT);
+    wire.edit = NULL;
+    step = grid_begin(&g, 0, s[0], (uint32_t[]){1}, 1, 0);
+    grid_post(&g, 0, step, NULL, KVG_OK);
+    kvg_inproc_kill(g.hub, 1);
+    ck_assert_int_eq(kvg_step_wait(step, NULL), KVG_EINDOUBT);
+    ck_assert_int_eq(kvg_stats_over_grid_start(g.placement[0], NULL, NULL, &setups[0]), KVG_EPEER); /* in doubt */
+    grid_close(&g);
+}
+END_TEST
+
+LIFE_MAIN("wire_refusals", test_accounts_of_steps_that_cannot_be_are_refused, test_a_change_asked_in_few_bytes_is_refused, test_taps_of_another_size_are_refused,
+          test_counters_of_another_size_are_refused)
