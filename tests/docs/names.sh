@@ -1,10 +1,11 @@
 #!/bin/sh
-# README.md's table of the rules' names: header and test of each, from tests/docs/names.txt.
+# The table of the rules' names in tests/NAMES.md: header and test of each, from tests/docs/names.txt.
 #   names.sh          every name has a row, and its header and test exist and hold its name in C (or that of its test)
 #   names.sh --write  writes the table anew between its two marks
 set -eu
 cd "$(dirname "$0")/../.."
 names=tests/docs/names.txt
+page=tests/NAMES.md
 mode=${1:-check}
 
 # The header that declares a name (public ones are asked first): a function, a type, a macro, an enumerator or a field.
@@ -34,7 +35,7 @@ write() {
             header=$(header_of "$c_name")
             test=$(test_of "${test_name:-$c_name}")
             if [ -n "$header" ] && [ -n "$test" ]; then
-                echo "| $section | $name | \`$c_name\` | [$header]($header) | [$test]($test) |"
+                echo "| $section | $name | \`$c_name\` | [$header](../$header) | [$test](../$test) |"
             else
                 [ -z "$header" ] || echo "no test says ${test_name:-$c_name}" >&2
                 echo "| $section | $name | | not served yet | |"
@@ -44,8 +45,8 @@ write() {
     awk -v table="$table" '
         /<!-- names: begin/ { print; while ((getline line < table) > 0) print line; skip = 1; next }
         /<!-- names: end/ { skip = 0 }
-        !skip { print }' README.md > "$table.md"
-    cat "$table.md" > README.md
+        !skip { print }' $page > "$table.md"
+    cat "$table.md" > $page
     rm -f "$table" "$table.md"
 }
 
@@ -53,11 +54,11 @@ check() {
     failed=0
     rows=0
     served=0
-    wrong() { echo "README.md: $*"; failed=1; }
+    wrong() { echo "$page: $*"; failed=1; }
     while IFS='|' read -r section name c_name test_name; do
         case $section in "#"*) continue ;; esac
         rows=$((rows + 1))
-        row=$(grep -F "| $section | $name |" README.md | head -n 1)
+        row=$(grep -F "| $section | $name |" $page | head -n 1)
         [ -n "$row" ] || { wrong "no row for $name of $section"; continue; }
         case $row in *"| not served yet |"*) continue ;; esac
         served=$((served + 1))

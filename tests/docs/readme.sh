@@ -1,15 +1,17 @@
 #!/bin/sh
-# README.md says what is so: its program compiles as C11 and C++17 and runs; its `kvgrid plan` outputs are what plan prints.
+# The pages of tests/docs/pages.txt say what is so: their programs compile as C11 and C++17 and run, and commands print what is shown.
 #   readme.sh BUILD_DIR
 set -eu
 cd "$(dirname "$0")/../.."
 build=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-extract() { awk -v language="$1" -v first="$2" -v n="$3" -f tests/docs/extract.awk README.md; }
+pages=$(cat tests/docs/pages.txt)
+# shellcheck disable=SC2086 # a list of words
+extract() { awk -v language="$1" -v first="$2" -v n="$3" -f tests/docs/extract.awk $pages; } # extract LANGUAGE FIRST N
 
 extract c '^#include <kvgrid/kvgrid.h>' 1 > "$work/engine.c"
-[ -s "$work/engine.c" ] || { echo "README.md has no program"; exit 1; }
+[ -s "$work/engine.c" ] || { echo "there is no program"; exit 1; }
 libs="$build/libkvgrid.a $(pkg-config --libs jansson libxxhash) -lm -pthread"
 # shellcheck disable=SC2086 # flags are words
 "$CC" -std=c11 $FLAGS -Wall -Wextra -Werror -I"$build/include" "$work/engine.c" $libs -o "$work/as_c"
@@ -20,9 +22,24 @@ for program in as_c as_cxx; do
     printf 'step 1: 8 rows kept\nstep 2: 1 rows kept\nstep 3: 1 rows kept\nstep 4: 1 rows kept\n' | diff - "$work/output"
 done
 
-# Its lines for MPI, put where they say: includes, before the grid, after it. Not under sanitizers: Open MPI leaks.
+# The program with a kernel of its own: on the host; and on a GPU where this build has CUDA and one is there.
+extract cuda '^/\\* A kernel of an engine' 1 > "$work/scores.cu"
+[ -s "$work/scores.cu" ] || { echo "there is no kernel"; exit 1; }
+# shellcheck disable=SC2086
+"$CXX" -std=c++17 $FLAGS -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$build/include" -x c++ "$work/scores.cu" -x none $libs -o "$work/scores"
+"$work/scores" tests/data/models/tinyllama-1.1b.json > "$work/output"
+# shellcheck disable=SC2086
+awk '/^\$ .\/scores/ { getline; print; exit }' $pages | diff - "$work/output"
+cuda_library=$(find "$build" -maxdepth 2 -name libkvgrid_cuda.a)
+if [ -z "$FLAGS" ] && [ -n "$cuda_library" ] && [ -n "${NVCC:-}" ]; then
+    # shellcheck disable=SC2086
+    "$NVCC" -std=c++17 -arch=sm_90 -I"$build/include" "$work/scores.cu" "$cuda_library" ${libs%-pthread} -lpthread -o "$work/scores_cuda"
+    if [ -e /dev/nvidiactl ]; then "$work/scores_cuda" tests/data/models/tinyllama-1.1b.json | diff - "$work/output"; fi
+fi
+
+# The lines for MPI, put where they say: includes, before the grid, after it. Not under sanitizers: Open MPI leaks.
 extract c '^#include <kvgrid/kvgrid_mpi.h>' 1 > "$work/mpi_lines"
-[ "$(wc -l < "$work/mpi_lines")" = 6 ] || { echo "README.md shows not six lines for MPI"; exit 1; }
+[ "$(wc -l < "$work/mpi_lines")" = 6 ] || { echo "there are not six lines for MPI"; exit 1; }
 if [ -z "$FLAGS" ] && mpi_library=$(find "$build" -maxdepth 2 -name libkvgrid_mpi.a | grep .) && command -v mpicc mpirun > /dev/null; then
     awk -v lines="$work/mpi_lines" '
         BEGIN { while ((getline line < lines) > 0) mpi[++n] = line }
@@ -34,11 +51,11 @@ if [ -z "$FLAGS" ] && mpi_library=$(find "$build" -maxdepth 2 -name libkvgrid_mp
     OMPI_CC=$CC mpicc -std=c11 -Wall -Wextra -Werror -I"$build/include" "$work/engine_mpi.c" "$mpi_library" $libs -o "$work/over_mpi"
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 4 "$work/over_mpi" tests/data/models/tinyllama-1.1b.json > "$work/output"
     [ "$(sort "$work/output" | uniq -c | awk '{print $1, $2, $3}' | tr '\n' ',')" = "4 step 1:,4 step 2:,4 step 3:,4 step 4:," ] ||
-        { echo "README.md: the program over MPI printed:"; cat "$work/output"; exit 1; }
+        { echo "the program over MPI printed:"; cat "$work/output"; exit 1; }
 fi
 
 # The lines for after a loss are those that the processes of test_rebuild_mesh run, and compile with what an engine has.
-extract c '^/\\* After a loss' 1 | diff - tests/pp/after_loss.h || { echo "README.md: the lines for after a loss are not tests/pp/after_loss.h"; exit 1; }
+extract c '^/\\* After a loss' 1 | diff - tests/pp/after_loss.h || { echo "the lines for after a loss are not tests/pp/after_loss.h"; exit 1; }
 cat > "$work/after_loss.c" << 'END'
 #include <kvgrid/kvgrid.h>
 typedef struct Engine { KvgGrid *grid; } Engine;
@@ -51,49 +68,71 @@ echo 'int main(void) { KvgGridOptions options = KVG_GRID_OPTIONS_INIT; options.o
 "$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/after_loss.c" -o "$work/after_loss.o"
 
 # The embedding answers its requests as shown, and the requests shown are those.
-extract json '^\\{"id": "a", "prompt"' 1 | diff - tests/data/embed/requests.jsonl || { echo "README.md: the requests are not tests/data/embed/requests.jsonl"; exit 1; }
+extract json '^\\{"id": "a", "prompt"' 1 | diff - tests/data/embed/requests.jsonl || { echo "the requests are not tests/data/embed/requests.jsonl"; exit 1; }
 extract console '^\\$ build/kvgrid_embed ' 1 > "$work/block"
 embed=$(sed -n '1s/^\$ build\/kvgrid_embed //p' "$work/block")
-[ -n "$embed" ] || { echo "README.md shows no embedding"; exit 1; }
+[ -n "$embed" ] || { echo "no embedding is shown"; exit 1; }
 (eval "\"$build\"/kvgrid_embed $embed") > "$work/output"
-sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: the embedding answers otherwise"; exit 1; }
-
-# Scripts that it names are there and can be run.
-# shellcheck disable=SC2013 # names have no spaces
-for script in $(grep -oE '(tests|launch)/[a-z_/]+\.sh' README.md | sort -u); do
-    [ -x "$script" ] || { echo "README.md names $script, which cannot be run"; exit 1; }
-done
+sed 1d "$work/block" | diff - "$work/output" || { echo "the embedding answers otherwise"; exit 1; }
 
 # The lines that show counters compile.
 extract c '^/\\* Counters of every rank' 1 > "$work/lines.c"
-[ -s "$work/lines.c" ] || { echo "README.md does not show how counters are read"; exit 1; }
+[ -s "$work/lines.c" ] || { echo "it is not shown how counters are read"; exit 1; }
 { echo '#include <kvgrid/kvgrid.h>'; cat "$work/lines.c"; echo 'int main(void) { return show(NULL, 0, NULL, 0, NULL, 0); }'; } > "$work/observe.c"
 "$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/observe.c" -o "$work/observe.o"
 "$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/observe.c" -o "$work/observe.o"
 
-plans=0
-while :; do
-    extract console '^\$ build/kvgrid plan ' $((plans + 1)) > "$work/block"
-    [ -s "$work/block" ] || break
-    # The command stands in the file as typed in a shell: words without quotes.
-    # shellcheck disable=SC2046
-    "$build"/kvgrid $(sed -n '1s/^\$ build\/kvgrid //p' "$work/block") > "$work/output" 2>&1 || true
-    sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: this plan is not what kvgrid plan prints"; exit 1; }
-    plans=$((plans + 1))
-done
-[ "$plans" -ge 3 ] || { echo "README.md shows $plans plans"; exit 1; }
+# So do those that read a plane on the host.
+extract c '^/\\* One head.s rows' 1 > "$work/lines.c"
+[ -s "$work/lines.c" ] || { echo "it is not shown how a plane is read on the host"; exit 1; }
+{ echo '#include <kvgrid/kvgrid.h>'; cat "$work/lines.c"; echo 'int main(void) { read_head(NULL, NULL, 0, 0, 0, NULL); return 0; }'; } > "$work/host.c"
+"$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/host.c" -o "$work/host.o"
+"$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/host.c" -o "$work/host.o"
 
-# Its table of ranks, of a recorded machine; without hwloc there is none.
-extract console '^\$ build/kvgrid doctor --topology ' 1 > "$work/block"
-[ -s "$work/block" ] || { echo "README.md shows no table of ranks"; exit 1; }
-# shellcheck disable=SC2046
-"$build"/kvgrid $(sed -n '1s/^\$ build\/kvgrid //p' "$work/block") > "$work/output" 2>&1 || true
-grep -q "hwloc is not compiled in" "$work/output" || sed 1d "$work/block" | diff - "$work/output" || { echo "README.md: this is not what kvgrid doctor prints"; exit 1; }
-# The demo's job on one rank ends in the digest that README.md shows for 1x1 and 2x2. Too slow under sanitizers.
+# Commands that need one process and print the same everywhere: all of them, as printed.
+shown() { # shown FIRST: how many blocks begin so
+    count=0
+    while :; do
+        extract console "$1" $((count + 1)) > "$work/block"
+        [ -s "$work/block" ] || break
+        # The command stands in the file as typed in a shell: words without quotes.
+        # shellcheck disable=SC2046
+        "$build"/kvgrid $(sed -n '1s/^\$ build\/kvgrid //p' "$work/block") > "$work/output" 2>&1 || true
+        grep -q "hwloc is not compiled in" "$work/output" || sed 1d "$work/block" | diff - "$work/output" ||
+            { echo "this is not what $(sed -n '1s/^\$ //p' "$work/block") prints"; exit 1; }
+        count=$((count + 1))
+    done
+}
+shown '^\$ build/kvgrid plan '
+plans=$count
+[ "$plans" -ge 3 ] || { echo "the pages show $plans plans"; exit 1; }
+shown '^\$ build/kvgrid doctor --topology '
+[ "$count" -ge 1 ] || { echo "the pages show no table of ranks"; exit 1; }
+
+# The table of knobs is that of `kvgrid knobs`: names, defaults, meanings.
+# shellcheck disable=SC2086
+cat $pages | sed -n 's/^| `\(KVGRID_[A-Z0-9_]*\)` | \([^|]*\) | \(.*\) |$/\1 \2 \3/p' | sort > "$work/told"
+env -i "$build"/kvgrid knobs | sed -n 's/^\(KVGRID_[A-Z0-9_]*\)  *\([^ ]*\)  *default  *\(.*\)/\1 \2 \3/p' | sort > "$work/knobs"
+[ -s "$work/knobs" ] && diff "$work/told" "$work/knobs" || { echo "the table of knobs is not that of kvgrid knobs"; exit 1; }
+
+# Replays that are shown: one rank ends in the digest that is shown for the grid. Too slow under sanitizers.
+replays=0
 if [ -z "$FLAGS" ]; then
-    job=$(sed -n 's/^== build\/kvgrid \(replay .*\)/\1/p' README.md | head -n 1)
+    # shellcheck disable=SC2086
+    job=$(sed -n 's/^== build\/kvgrid \(replay .*\)/\1/p' $pages | head -n 1)
     # shellcheck disable=SC2086
     got=$("$build"/kvgrid $job | awk '$1 == "digest" {print $2}')
-    grep -q "^1x1 = 2x2: digest $got OK$" README.md || { echo "README.md shows another digest than the demo's job: $got"; exit 1; }
+    # shellcheck disable=SC2086
+    cat $pages | grep -q "^1x1 = 2x2: digest $got OK$" || { echo "another digest is shown than the demo's job has: $got"; exit 1; }
+    while :; do
+        extract console '^\$ .*build/kvgrid replay .*--model tests/' $((replays + 1)) > "$work/block"
+        [ -s "$work/block" ] || break
+        replays=$((replays + 1))
+        job=$(sed -n '1s/^\$ .*build\/kvgrid \(replay .*\)/\1/p' "$work/block" | sed 's/ --\(tp\|pp\|ranks\) [0-9]*//g')
+        # shellcheck disable=SC2086
+        got=$("$build"/kvgrid $job | awk '$1 == "digest"')
+        grep -qxF "${got:-no digest}" "$work/block" || { echo "another digest is shown than one rank has: $job: $got"; exit 1; }
+    done
+    [ "$replays" -ge 1 ] || { echo "the pages show no replay"; exit 1; }
 fi
-echo "the program runs as C11 and C++17; $plans plans are as printed"
+echo "programs run as C11 and C++17; $plans plans are as printed, $replays replays end in the digests shown"

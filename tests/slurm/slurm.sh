@@ -343,21 +343,22 @@ test_scripts() {
     [ -z "$(find "$folder/tmp" -name 'tmp.*')" ] || fail "a script left its file behind"
 }
 
-# README.md's commands as they stand there, and what it shows of doctor.
+# The pages' commands as they stand there, and what they show of doctor.
 test_readme() {
-    local line lines=0
+    local line lines=0 pages=("$root/README.md" "$root/launch/slurm/README.md")
     mkdir "$folder/readme"
     ln -s "$root/launch" "$root/tests" "$folder/readme"
     mkdir "$folder/readme/build" && ln -s "$kvgrid" "$folder/readme/build/kvgrid"
     while read -r line; do
         (cd "$folder/readme" && env -u KVGRID timeout 90 sh -c "$line" > output 2>&1) || { status=$?; out=$(cat "$folder/readme/"*.out) wrong README "$line"; }
         lines=$((lines + 1))
-    done < <(sed -n 's/^\$ \(.* sbatch .*\)/\1/p' "$root/README.md")
-    [ "$lines" = 2 ] || fail "README.md shows $lines sbatch commands"
-    [ "$(grep -h '^digest ' "$folder"/readme/*.out | uniq -c | awk '{print $1}')" = 2 ] || fail "README.md's two jobs do not end in one digest"
+    done < <(sed -n 's/^\$ \(.* sbatch .*\)/\1/p' "${pages[@]}" | sort -u)
+    [ "$lines" = 2 ] || fail "the pages show $lines sbatch commands"
+    [ "$(grep -h '^digest ' "$folder"/readme/*.out | uniq -c | awk '{print $1}')" = 2 ] || fail "the pages' two jobs do not end in one digest"
+    grep -qxF "$(grep -h '^digest ' "$folder"/readme/*.out | head -n 1)" "$root/README.md" || fail "README.md shows another digest than its job's"
     step -- doctor
     line=$(grep '^FAIL  SLURM' <<< "$out")
-    grep -qxF "$line" "$root/README.md" || fail "README.md does not show: $line"
+    grep -qxF "$line" "${pages[@]}" || fail "the pages do not show: $line"
 }
 
 digest=$("$kvgrid" replay --model "$model" --trace "$trace" "${short[@]}" | awk '$1 == "digest" {print $2}')
