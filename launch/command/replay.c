@@ -158,6 +158,9 @@ static KvgStatus check_files(const ReplayOptions *options, const ReplayLaunch *l
     if (launch->bootstrap.rank == 0 && options->metrics != NULL) {
         KVG_TRY(kvg_whole_file_check("--metrics", options->metrics));
     }
+    if (launch->bootstrap.rank == 0 && options->placement != NULL) {
+        KVG_TRY(kvg_whole_file_check("--placement", options->placement));
+    }
     return launch->bootstrap.rank == 0 && options->report != NULL ? kvg_whole_file_check("--report", options->report) : KVG_OK;
 }
 
@@ -294,6 +297,29 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     return kvg_command_exit_status(status);
 }
 
+/* Before anything is opened, so that a scheduler can begin beside the ranks. */
+static KvgStatus write_placement(const ReplayOptions *options, const ReplayLaunch *launch, const KvgPlacement *placement)
+{
+    WholeFile file;
+    void     *text = NULL;
+    size_t    bytes = 0;
+    if (options->placement == NULL || launch->bootstrap.rank != 0) {
+        return KVG_OK;
+    }
+    kvg_placement_to_json(placement, NULL, 0, &bytes);
+    KVG_TRY(kvg_calloc(bytes, 1, "the placement's text", &text));
+    KvgStatus status = kvg_placement_to_json(placement, text, bytes, &bytes);
+    if (status == KVG_OK) {
+        status = kvg_whole_file_begin("--placement", options->placement, &file);
+        if (status == KVG_OK) {
+            fputs(text, file.stream);
+            status = kvg_whole_file_end(&file, KVG_OK);
+        }
+    }
+    kvg_free(text);
+    return status;
+}
+
 static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const ReplayInput *input, const ReplayVote *vote, ReplayDevice *device,
                  KvgGrid *grid, KvgPlacement *placement)
 {
@@ -303,7 +329,8 @@ static int serve(const ReplayOptions *options, const ReplayLaunch *launch, const
     if (status != KVG_OK) {
         return kvg_command_exit_status(status);
     }
-    status = kvg_replay_agree(launch, kvg_replay_metrics_create(options, input->config.name, grid, placement, &run.metrics));
+    status = kvg_replay_metrics_create(options, input->config.name, grid, placement, &run.metrics);
+    status = kvg_replay_agree(launch, status == KVG_OK ? write_placement(options, launch, placement) : status);
     if (status != KVG_OK) {
         kvg_replay_run_free(&run);
         return kvg_command_exit_status(status);

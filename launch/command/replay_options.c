@@ -14,7 +14,7 @@ typedef struct ReplayCounts {
     const char *layout, *fault, *device, *vote, *bind;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 29, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 30, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -51,6 +51,7 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--trail", OPTION_TEXT, &options->trail, "FILE", "write FILE.RANK at the end: what the rank held after each commit, as two sums", 0, 0, 0 },
         { "--metrics", OPTION_TEXT, &options->metrics, "FILE", "rank 0 keeps the counters of all ranks in it, as text for Prometheus, about once a second", 0, 0, 0 },
         { "--report", OPTION_TEXT, &options->report, "FILE", "rank 0 writes a page of pictures and tables at the end, as HTML that loads nothing", 0, 0, 0 },
+        { "--placement", OPTION_TEXT, &options->placement, "FILE", "rank 0 writes what the placement has agreed on, as JSON for a scheduler (kvg_accounts_from_json)", 0, 0, 0 },
         { "--help", OPTION_FLAG, &options->help, NULL, "print this", 0, 0, 0 },
     };
     memcpy(table, rows, sizeof rows);

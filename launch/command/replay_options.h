@@ -15,7 +15,7 @@ typedef enum ReplayVoteKind { REPLAY_VOTE_AUTO = 0, REPLAY_VOTE_DEVICE, REPLAY_V
 typedef struct ReplayOptions {
     const char *model, *trace; /* paths; the argument vector's */
     const char *trail;         /* likewise; NULL: none */
-    const char *metrics, *report; /* likewise */
+    const char *metrics, *report, *placement; /* likewise */
     char      **words;         /* [word_count] all that was given, "replay" first; the argument vector */
     int         word_count;
     uint32_t    ranks;         /* to fork on this machine; 0: a launcher has started them */

@@ -89,6 +89,21 @@ extract c '^/\\* One head.s rows' 1 > "$work/lines.c"
 "$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/host.c" -o "$work/host.o"
 "$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/host.c" -o "$work/host.o"
 
+# The scheduler's program, over what a replay has placed: 4 slots, and room for all of them.
+extract c '^#include <kvgrid/accounts.h>' 1 > "$work/scheduler.c"
+[ -s "$work/scheduler.c" ] || { echo "no scheduler is shown"; exit 1; }
+"$build"/kvgrid replay --model tests/data/models/tinyllama-1.1b.json --trace tests/data/traces/azure_llm_2023_conv.csv --requests 1 --max-tokens 8 \
+    --concurrency 4 --memory 64MiB --placement "$work/placement.json" > "$work/output"
+# shellcheck disable=SC2086
+"$CC" -std=c11 $FLAGS -Wall -Wextra -Werror -I"$build/include" "$work/scheduler.c" $libs -o "$work/scheduler_c"
+# shellcheck disable=SC2086
+"$CXX" -std=c++17 $FLAGS -Wall -Wextra -Werror -I"$build/include" -x c++ "$work/scheduler.c" -x none $libs -o "$work/scheduler_cxx"
+for program in scheduler_c scheduler_cxx; do
+    "$work/$program" "$work/placement.json" > "$work/output"
+    printf '4 sequences with 500 rows each; then: all 4 sequences (max_sequences) are open; close one first\nsequence 0: 90 rows, 512 booked\n' |
+        diff - "$work/output"
+done
+
 # Commands that need one process and print the same everywhere: all of them, as printed.
 shown() { # shown FIRST: how many blocks begin so
     count=0
