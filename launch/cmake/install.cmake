@@ -1,4 +1,4 @@
-# cmake --install build --prefix X: headers flat in include/kvgrid, both libraries, the command, pkg-config files and a CMake package.
+# cmake --install build --prefix X: headers flat in include/kvgrid, both libraries, the command and its manual pages, pkg-config files and a CMake package.
 #   find_package(kvgrid)                  kvgrid::kvgrid, kvgrid::kvgrid_static
 #   find_package(kvgrid COMPONENTS mpi)   kvgrid::kvgrid_mpi, kvgrid::kvgrid_mpi_static as well
 #   find_package(kvgrid COMPONENTS cuda)  kvgrid::kvgrid_cuda as well (static, over kvgrid_static)
@@ -19,6 +19,9 @@ if(NOT TARGET kvgrid_nccl)
   list(FILTER kvg_installed_headers EXCLUDE REGEX "/kernels/nccl/")
 endif()
 install(FILES ${kvg_installed_headers} ${kvg_device_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvgrid)
+
+file(GLOB kvg_man_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/launch/man/*.1)
+install(FILES ${kvg_man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
 install(TARGETS kvgrid kvgrid_static EXPORT kvgridTargets)
 install(EXPORT kvgridTargets NAMESPACE kvgrid:: DESTINATION ${kvg_cmake_dir})
@@ -44,6 +47,10 @@ install(FILES ${PROJECT_BINARY_DIR}/kvgridConfig.cmake ${PROJECT_BINARY_DIR}/kvg
 file(RELATIVE_PATH kvg_pc_to_prefix /x/${kvg_pkgconfig_dir} /x)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/kvgrid.pc.in ${PROJECT_BINARY_DIR}/kvgrid.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/kvgrid.pc DESTINATION ${kvg_pkgconfig_dir})
+if(TARGET kvgrid_cuda)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/kvgrid_cuda.pc.in ${PROJECT_BINARY_DIR}/kvgrid_cuda.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/kvgrid_cuda.pc DESTINATION ${kvg_pkgconfig_dir})
+endif()
 if(TARGET kvgrid_mpi)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/kvgrid_mpi.pc.in ${PROJECT_BINARY_DIR}/kvgrid_mpi.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/kvgrid_mpi.pc DESTINATION ${kvg_pkgconfig_dir})

@@ -19,9 +19,9 @@ for header in "$prefix"/include/kvgrid/*.h; do
     case $name in
     kvgrid_mpi.h)
         [ "$with_mpi" = 1 ] || { echo "$name is installed without MPI"; exit 1; }
-        printf '#include <kvgrid/kvgrid_mpi.h>\nextern int alone;\n' > "$work/alone.c" # MPI's own headers are not pedantic
+        printf '#include <kvgrid/kvgrid_mpi.h>\nextern int alone;\n' > "$work/alone.c" # MPI's own headers are not pedantic, and its C++ ones warn
         OMPI_CC=$CC mpicc -std=c11 -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only "$work/alone.c"
-        OMPI_CXX=$CXX mpicxx -std=c++17 -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only -x c++ "$work/alone.c"
+        OMPI_CXX=$CXX mpicxx -std=c++17 -DOMPI_SKIP_MPICXX -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only -x c++ "$work/alone.c"
         continue ;;
     esac
     # The tree of sources is not in reach here, so a header that needs a private one does not compile; nor may it name one.
@@ -65,7 +65,7 @@ refused() { # refused WHAT WORDS FIND_PACKAGE_ARGUMENTS..
 refused "a later minor version" 'requested version "0.2"' 0.2
 refused "a later major version" 'requested version "1.0"' 1.0
 refused "another minor version" 'requested version "0.0"' 0.0
-refused "an unknown component" 'nosuch' 0.1 COMPONENTS nosuch
+refused "an unknown component" 'without the component nosuch' 0.1 COMPONENTS nosuch
 
 PKG_CONFIG_PATH="$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}"
 export PKG_CONFIG_PATH
@@ -83,6 +83,11 @@ if [ "$with_mpi" = 1 ]; then
     # shellcheck disable=SC2046
     OMPI_CC=$CC mpicc -std=c11 "$here/outside_mpi.c" $(pkg-config --cflags --libs kvgrid_mpi) -o "$work/with_pkg_config_mpi"
     LD_LIBRARY_PATH="$libdir" "$work/with_pkg_config_mpi"
+fi
+if [ -f "$prefix/include/kvgrid/kvgrid_cuda.h" ]; then
+    # shellcheck disable=SC2046
+    "$CC" -std=c11 "$here/outside_cuda.c" $(pkg-config --cflags --libs kvgrid_cuda) -o "$work/with_pkg_config_cuda"
+    "$work/with_pkg_config_cuda"
 fi
 rm "$libdir"/libkvgrid.so* # then -lkvgrid is the archive
 # shellcheck disable=SC2046

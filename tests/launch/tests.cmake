@@ -18,3 +18,7 @@ target_sources(test_doctor_table PRIVATE ${PROJECT_SOURCE_DIR}/launch/command/do
 add_test(NAME rank_command COMMAND ${CMAKE_CURRENT_LIST_DIR}/rank_command.sh $<TARGET_FILE:kvgrid_command> $<TARGET_FILE:kvgrid_indirect> ${KVG_TEST_DATA}
   "$<$<BOOL:${MPI_C_FOUND}>:${MPIEXEC_EXECUTABLE}>" $<BOOL:${HWLOC_FOUND}>)
 set_tests_properties(rank_command PROPERTIES TIMEOUT 120 LABELS replay RUN_SERIAL ON)
+
+# The manual pages against what the command prints.
+add_test(NAME man_pages COMMAND ${CMAKE_CURRENT_LIST_DIR}/man.sh ${PROJECT_BINARY_DIR})
+set_tests_properties(man_pages PROPERTIES TIMEOUT 60 LABELS docs)
