@@ -106,6 +106,19 @@ for program in scheduler_c scheduler_cxx; do
         diff - "$work/output"
 done
 
+# And those of a captured step, among what the loop has.
+extract c 'uint32_t     rows.64. = ' 1 > "$work/lines.c"
+[ -s "$work/lines.c" ] || { echo "it is not shown how a step is captured"; exit 1; }
+{
+    echo '#include <kvgrid/kvgrid.h>'
+    echo '#define TRY(call) do { if ((call) != KVG_OK) return 1; } while (0)'
+    echo 'int captured(KvgBatch *batch, uint32_t lo, uint32_t hi, KvgRows in, KvgStream stream); int captured(KvgBatch *batch, uint32_t lo, uint32_t hi, KvgRows in, KvgStream stream) {'
+    cat "$work/lines.c"
+    echo 'return 0; }'
+} > "$work/capture.c"
+"$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/capture.c" -o "$work/capture.o"
+"$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/capture.c" -o "$work/capture.o"
+
 # Commands that need one process and print the same everywhere: all of them, as printed.
 shown() { # shown FIRST: how many blocks begin so
     count=0
