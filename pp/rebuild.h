@@ -4,7 +4,8 @@
  *   filled   by new processes, which join with the bootstrap that the survivors rebuild over, or
  *   empty    where no rank joins (bootstrap NULL): possible when every head and layer of the lost ranks has a copy on a survivor of their stage
  *            (KV heads replicated over TP ranks, latent layers). Steps then need the records of the survivors alone.
- * Sequences whose lost rows have such a copy keep them; where a new process takes the place it is sent them, as stored. All others are reset on every rank:
+ * Sequences whose lost rows have such a copy keep them; where a new process takes the place it is sent them, as stored; chunks
+ * that forks share go once, and are shared there too. All others are reset on every rank:
  * open under the same id and handle, with 0 rows and nothing booked; how many rows they had is reported, so that the engine can compute them again.
  *
  *   survivors   kvg_grid_rebuild(grid, bootstrap, ...)    }  together, over one bootstrap of tp*pp ranks: survivors give their old rank,
@@ -33,8 +34,7 @@ typedef enum KvgLoss {
     KVG_LOSS_NONE = 0,    /* every committed row is there */
     KVG_LOSS_SHARD = 1,   /* no survivor has what lost_layer and lost_head name */
     KVG_LOSS_CALLS = 2,   /* survivors had made different posted calls: their rows cannot be told apart */
-    KVG_LOSS_TAINTED = 3, /* it was tainted before, and is still */
-    KVG_LOSS_SHARED = 4   /* it shares chunks with a fork: those are not sent to a newcomer */
+    KVG_LOSS_TAINTED = 3  /* it was tainted before, and is still */
 } KvgLoss;
 
 /** What became of one sequence; the same on every rank, but for the handle. */
@@ -70,7 +70,7 @@ typedef struct KvgRebuildReport {
  *  held and can try again; with another bootstrap, if this call had one: some may have settled over its connections and others not. It fails on all alike:
  *  EGEOM nobody joins and a shard is lost (named; the report is given all the same: rows_held is 0 for what is lost with it);
  *  ENOTSUP another shape; EBUSY a captured run is on; ENOMEM, EDEVICE here, EREFUSED naming another rank that could not; ELAYOUT a newcomer
- *  brings another model or other options, named; EINDOUBT, EPEER another rank is lost or silent: rebuild without it. EINVAL.
+ *  brings another model or other options, named; EFORMAT what a rank says of itself cannot be; EINDOUBT, EPEER another rank is lost or silent: rebuild without it. EINVAL.
  *  Reach: setup. */
 KVG_API KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *bootstrap, const int *survivors, int survivor_count,
                                    const KvgRebuildOptions *options, KvgRebuildReport **report);

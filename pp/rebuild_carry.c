@@ -76,10 +76,14 @@ static KvgStatus begin_walk(const KvgSetup *setup, int rank)
     const KvgPlacement *placement = kvg_rebuild_placement(setup, entry->said->placement);
     uint32_t            layers = placement->config.plan.n_layer + placement->config.plan.n_mtp;
     uint8_t            *mine = state->mine + (size_t)rank * layers;
+    RebuildAccount      account;
+    KvCarryPart         part;
     int                 image;
 
     kvg_rebuild_sends(setup, placement, rank, state->to, mine, &image);
-    return kvg_carry_begin(&entry->sequence->cache, &entry->said->place, mine, image, !is_here(setup), &state->walks[rank]);
+    kvg_rebuild_account_of(setup, rank, &account);
+    kvg_rebuild_part(&account, entry->index, &part);
+    return kvg_carry_begin(&entry->sequence->cache, &part, mine, image, !is_here(setup), &state->walks[rank]);
 }
 
 /* The sender has one walk, the receiver one for each sender. */

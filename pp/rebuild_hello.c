@@ -1,4 +1,4 @@
-/* Rebuild, hellos: what each rank says, where it stands in the bytes, and whether it fits together. */
+/* Rebuild, hellos: what each rank says, and where it stands in the bytes. */
 #include "pp/rebuild_impl.h"
 
 #include <stdlib.h>
@@ -33,16 +33,60 @@ KvgPlacement *kvg_rebuild_placement(const KvgSetup *setup, uint64_t i)
     return placement;
 }
 
-static uint64_t count_sequences(const KvgSetup *setup, uint64_t placements)
+/* ---- this rank's sequences, by placement and id */
+
+typedef struct Said {
+    const KvgSequence **sequences; /* [count] */
+    uint64_t            count;
+    KvCarryShare       *shares;
+    uint64_t            share_count;
+} Said;
+
+static int by_place_and_id(const void *left, const void *right)
+{
+    const KvgSequence *a = *(const KvgSequence *const *)left, *b = *(const KvgSequence *const *)right;
+
+    if (a->placement != b->placement) {
+        return a->placement->number < b->placement->number ? -1 : 1; /* older ones have lower numbers */
+    }
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static uint64_t count_sequences(const KvgGrid *grid)
 {
     uint64_t count = 0;
 
-    for (uint64_t i = 0; i < placements; i++) {
-        const KvgPlacement *placement = kvg_rebuild_placement(setup, i);
+    for (const KvgPlacement *placement = grid->placements; placement != NULL; placement = placement->next) {
         count += placement->options.max_sequences - placement->free_count;
     }
     return count;
 }
+
+static void free_said(Said *said)
+{
+    kvg_free(said->sequences);
+    kvg_free(said->shares);
+}
+
+static KvgStatus collect(const KvgGrid *grid, Said *said)
+{
+    void *memory = NULL;
+
+    KVG_TRY(kvg_calloc(count_sequences(grid), sizeof *said->sequences, "rebuilding", &memory));
+    said->sequences = memory;
+    for (const KvgPlacement *placement = grid->placements; placement != NULL; placement = placement->next) {
+        for (uint32_t s = 0; s < placement->options.max_sequences; s++) {
+            if (placement->sequences[s].open) {
+                said->sequences[said->count++] = &placement->sequences[s];
+            }
+        }
+    }
+    KVG_ASSERT(said->count == count_sequences(grid));
+    qsort(said->sequences, said->count, sizeof *said->sequences, by_place_and_id);
+    return kvg_rebuild_find_shares(said->sequences, said->count, &said->shares, &said->share_count);
+}
+
+/* ---- its words */
 
 static void say_place(const KvgPlacement *placement, int joins, RebuildPlace *said)
 {
@@ -56,6 +100,7 @@ static void say_place(const KvgPlacement *placement, int joins, RebuildPlace *sa
     for (uint32_t c = 0; c < said->class_count; c++) {
         said->units[c] = kvg_store_units_total(placement->store, c);
         said->units_max[c] = kvg_store_class(placement->store, c)->units_max;
+        said->held[c] = said->units[c] - kvg_store_units_free(placement->store, c);
     }
 }
 
@@ -70,7 +115,7 @@ static size_t place_bytes(int ranks)
 }
 
 /* What this rank would send of it to each newcomer. */
-static void say_streams(const KvgSetup *setup, const KvgSequence *sequence, const KvCarryPlace *place, uint8_t *mine, uint64_t *streams)
+static void say_streams(const KvgSetup *setup, const KvgSequence *sequence, const KvCarryPart *part, uint8_t *mine, uint64_t *streams)
 {
     const RebuildState *state = setup->state;
     int                 image;
@@ -78,46 +123,36 @@ static void say_streams(const KvgSetup *setup, const KvgSequence *sequence, cons
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
         if (!state->survivor[rank]) {
             kvg_rebuild_sends(setup, sequence->placement, setup->grid->rank, rank, mine, &image);
-            *streams++ = kvg_carry_bytes(&sequence->cache, place, mine, image);
+            *streams++ = kvg_carry_bytes(&sequence->cache, part, mine, image);
         }
     }
 }
 
-static int by_place_and_id(const void *left, const void *right)
-{
-    const RebuildSequence *a = left, *b = right;
-
-    if (a->placement != b->placement) {
-        return a->placement < b->placement ? -1 : 1;
-    }
-    return a->id < b->id ? -1 : a->id > b->id;
-}
-
-static uint8_t *say_sequences(const KvgSetup *setup, uint64_t placements, uint8_t *mine, uint8_t *next)
+/* The places are said first: what is sent of one follows from those it shares with. */
+static void say_sequences(const KvgSetup *setup, const Said *all, uint8_t *mine, void *memory)
 {
     const RebuildState *state = setup->state;
-    size_t              bytes = sequence_bytes(state->newcomers);
-    uint8_t            *first = next;
+    RebuildAccount      account;
+    uint64_t            placement = 0;
 
-    for (uint64_t i = 0; i < placements; i++) {
-        KvgPlacement *placement = kvg_rebuild_placement(setup, i);
-        for (uint32_t s = 0; s < placement->options.max_sequences; s++) {
-            const KvgSequence *sequence = &placement->sequences[s];
-            RebuildSequence   *said = (RebuildSequence *)next;
-            if (!sequence->open) {
-                continue;
-            }
-            *said = (RebuildSequence){ .placement = i, .id = sequence->id, .tainted = (uint64_t)sequence->cache.tainted,
-                                       .shares = (uint64_t)kvg_kv_cache_carry_shares(&sequence->cache) };
-            kvg_kv_cache_carry_place(&sequence->cache, &said->place);
-            if (state->newcomers > 0) {
-                say_streams(setup, sequence, &said->place, mine, (uint64_t *)(said + 1));
-            }
-            next += bytes;
+    kvg_rebuild_account(memory, setup->grid->ranks, state->newcomers, &account);
+    for (uint64_t i = 0; i < all->count; i++) {
+        const KvgSequence *sequence = all->sequences[i];
+        RebuildSequence   *said = (RebuildSequence *)kvg_rebuild_sequence_in(&account, i);
+        while (kvg_rebuild_placement(setup, placement) != sequence->placement) {
+            placement++;
         }
+        *said = (RebuildSequence){ .placement = placement, .id = sequence->id, .tainted = (uint64_t)sequence->cache.tainted };
+        kvg_kv_cache_carry_place(&sequence->cache, &said->place);
     }
-    qsort(first, (size_t)(next - first) / bytes, bytes, by_place_and_id);
-    return next;
+    if (all->share_count > 0) {
+        memcpy((void *)account.shares, all->shares, all->share_count * sizeof *all->shares);
+    }
+    for (uint64_t i = 0; state->newcomers > 0 && i < all->count; i++) {
+        KvCarryPart part;
+        kvg_rebuild_part(&account, i, &part);
+        say_streams(setup, all->sequences[i], &part, mine, (uint64_t *)(kvg_rebuild_sequence_in(&account, i) + 1));
+    }
 }
 
 static uint32_t most_layers(const KvgSetup *setup, uint64_t placements)
@@ -132,7 +167,7 @@ static uint32_t most_layers(const KvgSetup *setup, uint64_t placements)
     return most;
 }
 
-static void say_header(const KvgSetup *setup, RebuildHello *hello)
+static void say_header(const KvgSetup *setup, const Said *said, RebuildHello *hello)
 {
     const RebuildState *state = setup->state;
     const KvgGrid      *grid = setup->grid;
@@ -149,38 +184,55 @@ static void say_header(const KvgSetup *setup, RebuildHello *hello)
         hello->begun = grid->votes != NULL ? grid->votes->begun : 0;
         hello->max_step_sequences = grid->votes != NULL ? grid->votes->max_step_sequences : 0;
         hello->placed = grid->placed;
-        hello->sequences = count_sequences(setup, hello->placements);
+        hello->sequences = said->count;
+        hello->shares = said->share_count;
     }
 }
 
-static KvgStatus build(const KvgSetup *setup, void **memory, size_t *bytes)
+static void say_places(const KvgSetup *setup, uint64_t placements, uint8_t *next)
+{
+    const RebuildState *state = setup->state;
+    int                 ranks = setup->grid->ranks;
+
+    for (uint64_t i = 0; i < placements; i++, next += place_bytes(ranks)) {
+        const KvgPlacement *placement = kvg_rebuild_placement(setup, i);
+        say_place(placement, state->joins, (RebuildPlace *)next);
+        if (!state->joins) {
+            memcpy(next + sizeof(RebuildPlace), placement->state_bytes, (size_t)ranks * sizeof(uint64_t));
+        }
+    }
+}
+
+static KvgStatus write_account(const KvgSetup *setup, const Said *said, void **memory, size_t *bytes)
 {
     const RebuildState *state = setup->state;
     RebuildHello        hello = { 0 };
     int                 ranks = setup->grid->ranks;
     void               *mine = NULL;
-    uint8_t            *next;
 
-    say_header(setup, &hello);
-    *bytes = sizeof hello + hello.placements * place_bytes(ranks) + hello.sequences * sequence_bytes(state->newcomers);
+    say_header(setup, said, &hello);
+    *bytes = kvg_rebuild_account_bytes(&hello, ranks, state->newcomers, SIZE_MAX / 2);
     KVG_TRY(kvg_calloc(most_layers(setup, hello.placements), 1, "rebuilding", &mine));
     KvgStatus status = kvg_calloc(1, *bytes, "rebuilding", memory);
     if (status == KVG_OK) {
         memcpy(*memory, &hello, sizeof hello);
-        next = (uint8_t *)*memory + sizeof hello;
-        for (uint64_t i = 0; i < hello.placements; i++, next += place_bytes(ranks)) {
-            const KvgPlacement *placement = kvg_rebuild_placement(setup, i);
-            say_place(placement, state->joins, (RebuildPlace *)next);
-            if (!state->joins) {
-                memcpy(next + sizeof(RebuildPlace), placement->state_bytes, (size_t)ranks * sizeof(uint64_t));
-            }
-        }
-        if (!state->joins) {
-            next = say_sequences(setup, hello.placements, mine, next);
-        }
-        KVG_ASSERT(next == (uint8_t *)*memory + *bytes);
+        say_places(setup, hello.placements, (uint8_t *)*memory + sizeof hello);
+        say_sequences(setup, said, mine, *memory);
     }
     kvg_free(mine);
+    return status;
+}
+
+static KvgStatus build(const KvgSetup *setup, void **memory, size_t *bytes)
+{
+    const RebuildState *state = setup->state;
+    Said                said = { 0 };
+    KvgStatus           status = state->joins ? KVG_OK : collect(setup->grid, &said);
+
+    if (status == KVG_OK) {
+        status = write_account(setup, &said, memory, bytes);
+    }
+    free_said(&said);
     return status;
 }
 
@@ -204,6 +256,52 @@ KvgStatus kvg_rebuild_say(KvgSetup *setup, KvgStatus local)
 
 /* ---- what was said */
 
+static uint64_t part_bytes(uint64_t count, uint64_t each, uint64_t left)
+{
+    return count > left / each ? UINT64_MAX : count * each;
+}
+
+uint64_t kvg_rebuild_account_bytes(const RebuildHello *hello, int ranks, int newcomers, uint64_t most)
+{
+    const uint64_t counts[3] = { hello->placements, hello->sequences, hello->shares };
+    const uint64_t each[3] = { place_bytes(ranks), sequence_bytes(newcomers), sizeof(KvCarryShare) };
+    uint64_t       bytes = sizeof *hello;
+
+    for (int i = 0; i < 3; i++) {
+        uint64_t more = part_bytes(counts[i], each[i], most - bytes);
+        if (more == UINT64_MAX) {
+            return UINT64_MAX;
+        }
+        bytes += more;
+    }
+    return bytes;
+}
+
+void kvg_rebuild_account(const void *said, int ranks, int newcomers, RebuildAccount *account)
+{
+    const RebuildHello *hello = said;
+
+    *account = (RebuildAccount){ .hello = hello, .places = (const uint8_t *)(hello + 1), .place_bytes = place_bytes(ranks),
+                                 .sequence_bytes = sequence_bytes(newcomers), .sequence_count = hello->sequences, .share_count = hello->shares };
+    account->sequences = account->places + hello->placements * account->place_bytes;
+    account->shares = (const KvCarryShare *)(const void *)(account->sequences + hello->sequences * account->sequence_bytes);
+}
+
+void kvg_rebuild_account_of(const KvgSetup *setup, int rank, RebuildAccount *account)
+{
+    const RebuildState *state = setup->state;
+
+    kvg_rebuild_account(state->said[rank], setup->grid->ranks, state->newcomers, account);
+}
+
+int kvg_rebuild_compare(const RebuildSequence *a, const RebuildSequence *b)
+{
+    if (a->placement != b->placement) {
+        return a->placement < b->placement ? -1 : 1;
+    }
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
 const RebuildHello *kvg_rebuild_hello(const RebuildState *state, int rank)
 {
     return state->said[rank];
@@ -221,9 +319,10 @@ const uint64_t *kvg_rebuild_state_bytes(const RebuildState *state, int ranks, in
 
 const RebuildSequence *kvg_rebuild_sequence(const RebuildState *state, int ranks, int rank, uint64_t i)
 {
-    const RebuildHello *hello = state->said[rank];
+    RebuildAccount account;
 
-    return (const RebuildSequence *)((const uint8_t *)kvg_rebuild_place(state, ranks, rank, hello->placements) + i * sequence_bytes(state->newcomers));
+    kvg_rebuild_account(state->said[rank], ranks, state->newcomers, &account);
+    return kvg_rebuild_sequence_in(&account, i);
 }
 
 uint64_t kvg_rebuild_stream(const RebuildState *state, int ranks, int rank, uint64_t i, int to)
@@ -234,193 +333,4 @@ uint64_t kvg_rebuild_stream(const RebuildState *state, int ranks, int rank, uint
         nth += !state->survivor[other];
     }
     return ((const uint64_t *)(kvg_rebuild_sequence(state, ranks, rank, i) + 1))[nth];
-}
-
-/* ---- comparing */
-
-static int takes_part(const KvgSetup *setup, int rank)
-{
-    return setup->member[rank] != 0;
-}
-
-static KvgStatus check_statuses(const KvgSetup *setup)
-{
-    const RebuildState *state = setup->state;
-
-    for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        if (!takes_part(setup, rank)) {
-            continue;
-        }
-        if (state->said_bytes[rank] < sizeof(RebuildHello)) {
-            return kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: rank %d sent %zu bytes where %zu belong at least; run one version of kvgrid everywhere",
-                            rank, state->said_bytes[rank], sizeof(RebuildHello));
-        }
-        if (kvg_rebuild_hello(state, rank)->status != KVG_OK) {
-            return kvg_fail(KVG_EREFUSED, "the grid was not rebuilt: rank %d answers %s; its own message says why", rank,
-                            kvg_status_name((KvgStatus)kvg_rebuild_hello(state, rank)->status));
-        }
-    }
-    return KVG_OK;
-}
-
-static KvgStatus hear_roles(KvgSetup *setup)
-{
-    RebuildState *state = setup->state;
-    int           survivors = 0;
-
-    for (int rank = 0; rank < setup->grid->ranks; rank++) {
-        int survives = takes_part(setup, rank) && !kvg_rebuild_hello(state, rank)->joins;
-        if (!state->joins && survives != state->survivor[rank]) {
-            return kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: rank %d %s; a survivor gives its old rank to the bootstrap, a newcomer that of a lost one",
-                            rank, survives ? "says that it survives, and the list of survivors has it not" : "joins, and the list of survivors has it");
-        }
-        state->survivor[rank] = (uint8_t)survives;
-        survivors += survives;
-    }
-    state->survivors = survivors;
-    state->newcomers = state->joins || state->newcomers > 0 ? setup->grid->ranks - survivors : 0;
-    if (survivors == 0) {
-        return kvg_fail(KVG_EINVAL, "no rank of the bootstrap survives: make a grid instead");
-    }
-    return KVG_OK;
-}
-
-/* Of placements that there are, in order, each once, and no more than there is room for. */
-static int sequences_stand(const KvgSetup *setup, int rank)
-{
-    const RebuildState *state = setup->state;
-    const RebuildHello *hello = kvg_rebuild_hello(state, rank);
-    uint64_t            of_placement = 0;
-
-    for (uint64_t i = 0; i < hello->sequences; i++) {
-        const RebuildSequence *now = kvg_rebuild_sequence(state, setup->grid->ranks, rank, i);
-        const RebuildSequence *before = i > 0 ? kvg_rebuild_sequence(state, setup->grid->ranks, rank, i - 1) : NULL;
-        of_placement = before != NULL && before->placement == now->placement ? of_placement + 1 : 1;
-        if (now->placement >= hello->placements || (before != NULL && by_place_and_id(before, now) >= 0) ||
-            of_placement > kvg_rebuild_place(state, setup->grid->ranks, rank, now->placement)->place.max_sequences) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static KvgStatus check_bytes(const KvgSetup *setup)
-{
-    const RebuildState *state = setup->state;
-    int                 ranks = setup->grid->ranks;
-
-    for (int rank = 0; rank < ranks; rank++) {
-        if (takes_part(setup, rank)) {
-            const RebuildHello *hello = kvg_rebuild_hello(state, rank);
-            size_t              bytes = state->said_bytes[rank];
-            if (hello->placements > bytes || hello->sequences > bytes ||
-                bytes != sizeof *hello + hello->placements * place_bytes(ranks) + hello->sequences * sequence_bytes(state->newcomers) ||
-                !sequences_stand(setup, rank)) {
-                return kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: what rank %d says is no account of its sequences (%zu bytes)", rank, bytes);
-            }
-        }
-    }
-    return KVG_OK;
-}
-
-static int first_survivor(const RebuildState *state)
-{
-    int rank = 0;
-
-    while (!state->survivor[rank]) {
-        rank++;
-    }
-    return rank;
-}
-
-/* What settling has made equal on all survivors. */
-static KvgStatus compare_survivors(KvgSetup *setup)
-{
-    static const KvItem items[] = {
-        { "the list of survivors (hash)", offsetof(RebuildHello, survivors) },
-        { "the epoch", offsetof(RebuildHello, epoch) },
-        { "the step", offsetof(RebuildHello, begun) },
-        { "max_step_sequences", offsetof(RebuildHello, max_step_sequences) },
-        { "the number of placements", offsetof(RebuildHello, placements) },
-    };
-    RebuildState *state = setup->state;
-    int           first = first_survivor(state);
-    const void   *pair[2] = { state->said[first], NULL };
-
-    state->apart = 0;
-    for (int rank = first; rank < setup->grid->ranks; rank++) {
-        if (!state->survivor[rank]) {
-            continue;
-        }
-        pair[1] = state->said[rank];
-        if (kvg_items_compare("the grid was not rebuilt", items, sizeof items / sizeof *items, pair, 2) != KVG_OK) {
-            return kvg_fail(KVG_ELAYOUT, "rank %d and rank %d: %s", first, rank, kvg_last_error());
-        }
-        state->apart |= kvg_rebuild_hello(state, rank)->running != kvg_rebuild_hello(state, first)->running;
-    }
-    return KVG_OK;
-}
-
-static KvgStatus compare_grids(const KvgSetup *setup)
-{
-    const RebuildState *state = setup->state;
-    int                 ranks = setup->grid->ranks;
-    void               *memory = NULL;
-    KvHello            *hellos;
-
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *hellos, "rebuilding", &memory));
-    hellos = memory;
-    for (int rank = 0; rank < ranks; rank++) {
-        hellos[rank] = kvg_rebuild_hello(state, rank)->hello;
-    }
-    KvgStatus status = kvg_hello_compare(hellos, ranks, setup->grid->rank);
-    kvg_free(memory);
-    return status;
-}
-
-static KvgStatus compare_places(const KvgSetup *setup)
-{
-    const RebuildState *state = setup->state;
-    int                 ranks = setup->grid->ranks, first = first_survivor(state);
-    uint64_t            placements = kvg_rebuild_hello(state, first)->placements;
-    void               *memory = NULL;
-    const void        **blocks;
-    KvgStatus           status = KVG_OK;
-
-    for (int rank = 0; rank < ranks; rank++) {
-        if (kvg_rebuild_hello(state, rank)->placements != placements) {
-            return kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: rank %d holds %llu placements and rank %d %llu; a newcomer joins with all of them, oldest "
-                            "first", first, (unsigned long long)placements, rank, (unsigned long long)kvg_rebuild_hello(state, rank)->placements);
-        }
-    }
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *blocks, "rebuilding", &memory));
-    blocks = memory;
-    for (uint64_t i = 0; i < placements && status == KVG_OK; i++) {
-        for (int rank = 0; rank < ranks; rank++) {
-            blocks[rank] = &kvg_rebuild_place(state, ranks, rank, i)->place;
-        }
-        status = kvg_place_compare(blocks, ranks);
-    }
-    kvg_free(memory);
-    return status;
-}
-
-KvgStatus kvg_rebuild_heard(KvgSetup *setup)
-{
-    RebuildState *state = setup->state;
-
-    for (int rank = 0; rank < setup->grid->ranks; rank++) { /* they outlive the gather */
-        state->said[rank] = setup->gather.body[rank];
-        state->said_bytes[rank] = setup->gather.bytes[rank];
-        setup->gather.body[rank] = NULL;
-    }
-    KVG_TRY(check_statuses(setup));
-    KVG_TRY(hear_roles(setup));
-    KVG_TRY(check_bytes(setup));
-    KVG_TRY(compare_survivors(setup));
-    if (state->newcomers == 0) {
-        return KVG_OK;
-    }
-    KVG_TRY(compare_grids(setup));
-    return compare_places(setup);
 }

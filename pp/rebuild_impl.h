@@ -2,7 +2,9 @@
  *
  *   rebuild.c        the operation, stage by stage, and the survivors' calls
  *   rebuild_join.c   a newcomer's calls, and the placements it makes
- *   rebuild_hello.c  what each rank says of itself, and whether all say the same
+ *   rebuild_hello.c  what each rank says of itself
+ *   rebuild_heard.c  whether that can be, and whether all say the same
+ *   rebuild_shares.c chunks that forks hold together
  *   rebuild_plan.c   what becomes of each sequence: pure, the same on every rank
  *   rebuild_carry.c  rows that go to newcomers, piece by piece
  *   rebuild_shard.c  who holds which head of which layer: pure
@@ -36,7 +38,8 @@ int kvg_shard_image_donor(const KvgPlacement *placement, const uint8_t *holder, 
 int kvg_shard_keeps(const KvgPlacement *placement, uint32_t il);
 
 /* ---- what crosses the wire: a RebuildHello, then of each placement (oldest first) a RebuildPlace and its state_bytes [ranks], then of each sequence
- * (by placement and id) a RebuildSequence and the bytes that this rank would send of it to each lost place [newcomers], in rank order */
+ * (by placement and id) a RebuildSequence and the bytes that this rank would send of it to each lost place [newcomers], in rank order; then KvCarryShares,
+ * by sequence, class and entry */
 
 typedef struct RebuildHello {
     uint64_t status; /* what this rank's own checks said; then nothing follows, and nothing else is valid */
@@ -44,20 +47,29 @@ typedef struct RebuildHello {
     KvHello  hello;
     uint64_t survivors; /* a digest of the list; of a newcomer 0 */
     uint64_t epoch, running, changes, begun, max_step_sequences, placed;
-    uint64_t placements, sequences;
+    uint64_t placements, sequences, shares;
 } RebuildHello;
 
 typedef struct RebuildPlace {
     PlaceHello place;
     uint64_t   number, asleep, class_count;
-    uint64_t   units[KVG_CLASSES_MAX], units_max[KVG_CLASSES_MAX];
+    uint64_t   units[KVG_CLASSES_MAX], units_max[KVG_CLASSES_MAX], held[KVG_CLASSES_MAX]; /* held: by sequences, shared ones once */
 } RebuildPlace;
 
 typedef struct RebuildSequence {
     uint64_t     placement, id; /* its placement: how manieth */
-    uint64_t     tainted, shares;
+    uint64_t     tainted;
     KvCarryPlace place;
 } RebuildSequence;
+
+/* Where they stand in one rank's words. */
+typedef struct RebuildAccount {
+    const RebuildHello *hello;
+    const uint8_t      *places, *sequences;
+    size_t              place_bytes, sequence_bytes;
+    uint64_t            sequence_count, share_count;
+    const KvCarryShare *shares;
+} RebuildAccount;
 
 /* ---- the operation */
 
@@ -117,8 +129,21 @@ typedef struct RebuildState {
 /* rebuild_hello.c */
 /* Sends what this rank says. A rank that cannot say it for want of memory says that. */
 KvgStatus kvg_rebuild_say(KvgSetup *setup, KvgStatus local);
-/* Keeps what all have said and compares: EREFUSED, ELAYOUT by name. */
-KvgStatus kvg_rebuild_heard(KvgSetup *setup);
+/* The bytes that follow from a hello's counts: of all, which are no more than `most`; UINT64_MAX: they are more. */
+uint64_t  kvg_rebuild_account_bytes(const RebuildHello *hello, int ranks, int newcomers, uint64_t most);
+void      kvg_rebuild_account(const void *said, int ranks, int newcomers, RebuildAccount *account);
+/* What `rank` has said. */
+void      kvg_rebuild_account_of(const KvgSetup *setup, int rank, RebuildAccount *account);
+static inline const RebuildSequence *kvg_rebuild_sequence_in(const RebuildAccount *account, uint64_t i)
+{
+    return (const RebuildSequence *)(const void *)(account->sequences + i * account->sequence_bytes);
+}
+static inline const RebuildPlace *kvg_rebuild_place_in(const RebuildAccount *account, uint64_t i)
+{
+    return (const RebuildPlace *)(const void *)(account->places + i * account->place_bytes);
+}
+/* By placement, then by id. */
+int       kvg_rebuild_compare(const RebuildSequence *a, const RebuildSequence *b);
 const RebuildHello    *kvg_rebuild_hello(const RebuildState *state, int rank);
 const RebuildPlace    *kvg_rebuild_place(const RebuildState *state, int ranks, int rank, uint64_t i);
 const uint64_t        *kvg_rebuild_state_bytes(const RebuildState *state, int ranks, int rank, uint64_t i);
@@ -127,6 +152,22 @@ const RebuildSequence *kvg_rebuild_sequence(const RebuildState *state, int ranks
 uint64_t kvg_rebuild_stream(const RebuildState *state, int ranks, int rank, uint64_t i, int to);
 /* This rank's placements, oldest first. */
 KvgPlacement *kvg_rebuild_placement(const KvgSetup *setup, uint64_t i);
+
+/* rebuild_heard.c */
+/* Keeps what all have said and compares: EREFUSED, ELAYOUT by name, EFORMAT what cannot be. */
+KvgStatus kvg_rebuild_heard(KvgSetup *setup);
+int       kvg_rebuild_first_survivor(const RebuildState *state);
+
+/* rebuild_shares.c */
+/* Of this rank's sequences, by placement and id. ENOMEM; freed by kvg_free. */
+KvgStatus kvg_rebuild_find_shares(const KvgSequence *const *sequences, uint64_t count, KvCarryShare **shares, uint64_t *share_count);
+const KvCarryShare *kvg_rebuild_shares_of(const RebuildAccount *account, uint64_t i, uint64_t *count);
+/* What is carried of the i-th sequence; the part points into the account. */
+void      kvg_rebuild_part(const RebuildAccount *account, uint64_t i, KvCarryPart *part);
+/* 1: they are in order, within what their sequences hold and have committed, and each chunk has one owner. Of classes no placement is looked at. */
+int       kvg_rebuild_shares_stand(const RebuildAccount *account);
+/* 1: as many units as sequences [first, end) hold are held. The shares stand. */
+int       kvg_rebuild_units_stand(const RebuildAccount *account, const RebuildPlace *place, uint64_t first, uint64_t end);
 
 /* rebuild_plan.c */
 /* What is done about each sequence: entries. ENOMEM. */

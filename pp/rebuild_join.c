@@ -5,41 +5,108 @@
 
 /* ---- making */
 
-static int first_survivor(const RebuildState *state)
-{
-    int rank = 0;
+/* Steps of a grid whose first placement is gone may have room for more sequences than any that is left. */
+enum { STEP_SEQUENCES_ANY = 4096, UNITS_GROWTH_MAX = 4096 };
 
-    while (!state->survivor[rank]) {
-        rank++;
+static const RebuildHello *told(const KvgSetup *setup)
+{
+    const RebuildState *state = setup->state;
+
+    return kvg_rebuild_hello(state, kvg_rebuild_first_survivor(state));
+}
+
+static const RebuildPlace *told_place(const KvgSetup *setup, uint64_t i)
+{
+    const RebuildState *state = setup->state;
+
+    return kvg_rebuild_place(state, setup->grid->ranks, kvg_rebuild_first_survivor(state), i);
+}
+
+static KvgStatus refuse(const KvgSetup *setup, const char *what, uint64_t value, uint64_t least, uint64_t most)
+{
+    return kvg_fail(KVG_EFORMAT, "the grid was not rebuilt: rank %d says that %s is %llu, which can be %llu to %llu; run one version of kvgrid everywhere",
+                    kvg_rebuild_first_survivor(setup->state), what, (unsigned long long)value, (unsigned long long)least, (unsigned long long)most);
+}
+
+/* What is taken over as it is said. */
+static KvgStatus check_grid(const KvgSetup *setup)
+{
+    const RebuildState *state = setup->state;
+    const RebuildHello *hello = told(setup);
+    uint64_t            least = 0, most = state->join_count > 0 ? STEP_SEQUENCES_ANY : UINT16_MAX, number = 0;
+
+    for (uint32_t i = 0; i < state->join_count; i++) {
+        const KvgPlaceOptions *options = &state->made[i]->options;
+        least = options->max_step_sequences > least ? options->max_step_sequences : least;
+        most = options->max_sequences > most ? options->max_sequences : most;
+        if (told_place(setup, i)->number < number || told_place(setup, i)->number >= hello->placed) {
+            return refuse(setup, "a placement's number", told_place(setup, i)->number, number, hello->placed - 1);
+        }
+        number = told_place(setup, i)->number + 1;
     }
-    return rank;
+    if (hello->max_step_sequences < least || hello->max_step_sequences > most) {
+        return refuse(setup, "max_step_sequences", hello->max_step_sequences, least, most);
+    }
+    if (hello->epoch >= UINT32_MAX - 1) {
+        return refuse(setup, "the epoch", hello->epoch, 0, UINT32_MAX - 2);
+    }
+    if (hello->placed > UINT32_MAX) {
+        return refuse(setup, "the number of placements so far", hello->placed, 0, UINT32_MAX);
+    }
+    return hello->begun <= INT64_MAX ? KVG_OK : refuse(setup, "the step", hello->begun, 0, INT64_MAX);
 }
 
 static KvgStatus take_grid(KvgSetup *setup)
 {
-    const RebuildState *state = setup->state;
-    const RebuildHello *told = kvg_rebuild_hello(state, first_survivor(state));
+    const RebuildHello *hello = told(setup);
     KvgGrid            *grid = setup->grid;
 
-    grid->epoch = (uint32_t)told->epoch;
-    grid->changes = told->changes;
-    grid->placed = (uint32_t)told->placed;
-    if (told->max_step_sequences == 0) {
+    KVG_TRY(check_grid(setup));
+    grid->epoch = (uint32_t)hello->epoch;
+    grid->changes = hello->changes;
+    grid->placed = (uint32_t)hello->placed;
+    if (hello->max_step_sequences == 0) {
         return KVG_OK; /* nothing was ever placed */
     }
-    KVG_TRY(kvg_votes_create(grid, (uint32_t)told->max_step_sequences, &grid->votes));
-    grid->votes->begun = grid->votes->decided = grid->votes->released = told->begun;
+    KVG_TRY(kvg_votes_create(grid, (uint32_t)hello->max_step_sequences, &grid->votes));
+    grid->votes->begun = grid->votes->decided = grid->votes->released = hello->begun;
     return KVG_OK;
 }
 
 /* The units are the survivors': they follow from the bytes of all ranks, and the lost rank's are taken over. */
-static KvgStatus check_units(const KvgPlacement *placement, const RebuildPlace *told)
+static KvgStatus check_units(const KvgSetup *setup, const KvgPlacement *placement, const RebuildPlace *place)
 {
+    if (place->class_count != placement->plan.class_count) {
+        return refuse(setup, "the number of classes", place->class_count, placement->plan.class_count, placement->plan.class_count);
+    }
     for (uint32_t c = 0; c < placement->plan.class_count; c++) {
-        if (placement->plan.classes[c].units != told->units[c]) {
-            return kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: class %u of %s has %llu units on the survivors and %u follow from their bytes here", c,
-                            placement->config.name, (unsigned long long)told->units[c], placement->plan.classes[c].units);
+        uint64_t units = placement->plan.classes[c].units;
+        if (units != place->units[c]) {
+            return kvg_fail(KVG_ELAYOUT, "the grid was not rebuilt: class %u of %s has %llu units on the survivors and %llu follow from their bytes here", c,
+                            placement->config.name, (unsigned long long)place->units[c], (unsigned long long)units);
         }
+        uint64_t most = (units > 0 ? units : 1) * UNITS_GROWTH_MAX; /* what a pool notes of its units is bounded by what it has */
+        if (place->units_max[c] > most) {
+            return refuse(setup, "the units that a class may grow to", place->units_max[c], units, most);
+        }
+    }
+    return KVG_OK;
+}
+
+/* What the lost rank gave is there to give, as far as the device can say. */
+static KvgStatus check_memory(const KvgPlacement *placement, uint64_t needed, int rank)
+{
+    const KvDev *device = &placement->device;
+    uint64_t     asked = placement->options.memory_bytes;
+    KvAvailable  available = { 0, 0 };
+
+    if (asked != 0 && asked < needed) {
+        return kvg_fail(KVG_ENOMEM, "memory_bytes %llu: rank %d gave %llu bytes to sequence state before it was lost, and units are counted by that; give as "
+                        "many, or 0", (unsigned long long)asked, rank, (unsigned long long)needed);
+    }
+    if (asked == 0 && device->ops->available != NULL && device->ops->available(device->self, &available) == KVG_OK && needed > available.bytes) {
+        return kvg_fail(KVG_ENOMEM, "rank %d gave %llu bytes to sequence state before it was lost, and device %s has %llu free here", rank,
+                        (unsigned long long)needed, device->ops->name, (unsigned long long)available.bytes);
     }
     return KVG_OK;
 }
@@ -47,32 +114,28 @@ static KvgStatus check_units(const KvgPlacement *placement, const RebuildPlace *
 static KvgStatus lay(KvgSetup *setup, KvgPlacement *placement, uint64_t i)
 {
     const RebuildState *state = setup->state;
-    int                 ranks = setup->grid->ranks, first = first_survivor(state);
-    const uint64_t     *bytes = kvg_rebuild_state_bytes(state, ranks, first, i);
-    uint64_t            asked = placement->options.memory_bytes, needed = bytes[setup->grid->rank];
+    int                 ranks = setup->grid->ranks;
+    const uint64_t     *bytes = kvg_rebuild_state_bytes(state, ranks, kvg_rebuild_first_survivor(state), i);
     void               *memory = NULL;
 
-    if (asked != 0 && asked < needed) {
-        return kvg_fail(KVG_ENOMEM, "memory_bytes %llu: rank %d gave %llu bytes to sequence state before it was lost, and units are counted by that; give as "
-                        "many, or 0", (unsigned long long)asked, setup->grid->rank, (unsigned long long)needed);
-    }
-    placement->number = (uint32_t)kvg_rebuild_place(state, ranks, first, i)->number;
+    KVG_TRY(check_memory(placement, bytes[setup->grid->rank], setup->grid->rank));
+    placement->number = (uint32_t)told_place(setup, i)->number;
     KVG_TRY(kvg_calloc((size_t)ranks, sizeof *bytes, "a placement", &memory));
     placement->state_bytes = memory;
     memcpy(placement->state_bytes, bytes, (size_t)ranks * sizeof *bytes);
     KVG_TRY(kvg_place_lay(placement));
-    return check_units(placement, kvg_rebuild_place(state, ranks, first, i));
+    return check_units(setup, placement, told_place(setup, i));
 }
 
-static KvgStatus take(KvgPlacement *placement, const RebuildPlace *told)
+static KvgStatus take(KvgPlacement *placement, const RebuildPlace *place)
 {
     uint32_t units_max[KVG_CLASSES_MAX];
 
     for (uint32_t c = 0; c < KVG_CLASSES_MAX; c++) {
-        units_max[c] = (uint32_t)told->units_max[c];
+        units_max[c] = (uint32_t)place->units_max[c];
     }
     KVG_TRY(kvg_place_take(placement, units_max));
-    if (told->asleep) {
+    if (place->asleep) {
         KVG_TRY(kvg_store_can_sleep(placement->store));
         kvg_store_sleep(placement->store);
         placement->asleep = 1;
@@ -87,28 +150,87 @@ KvgStatus kvg_rebuild_make(KvgSetup *setup)
     KVG_TRY(take_grid(setup));
     for (uint32_t i = 0; i < state->join_count; i++) {
         KVG_TRY(lay(setup, state->made[i], i));
-        KVG_TRY(take(state->made[i], kvg_rebuild_place(state, setup->grid->ranks, first_survivor(state), i)));
+        KVG_TRY(take(state->made[i], told_place(setup, i)));
     }
     return KVG_OK;
 }
 
-KvgStatus kvg_rebuild_open(KvgSetup *setup)
-{
-    RebuildState *state = setup->state;
+/* ---- sequences */
 
-    for (uint32_t i = 0; i < state->entry_count; i++) {
-        RebuildEntry *entry = &state->entries[i];
-        if (!entry->everywhere) {
+/* Each survivor sends as many bytes as the place of the sequence says: pieces are counted by that. */
+static KvgStatus check_streams(const KvgSetup *setup, const RebuildEntry *entry, const KvCarryPart *part, uint8_t *mine)
+{
+    const RebuildState *state = setup->state;
+    const KvgPlacement *placement = state->made[entry->said->placement];
+    int                 ranks = setup->grid->ranks, here = setup->grid->rank, image;
+
+    for (int rank = 0; rank < ranks; rank++) {
+        if (!state->survivor[rank]) {
             continue;
         }
-        entry->sequence = kvg_sequence_take(state->made[entry->said->placement], entry->said->id);
-        entry->sequence->cache.tainted = entry->said->tainted != 0;
-        if (entry->loss == KVG_LOSS_NONE) {
-            entry->sequence->counted_growth = 1;
-            KVG_TRY(kvg_kv_cache_carry_open(&entry->sequence->cache, &entry->said->place));
+        kvg_rebuild_sends(setup, placement, rank, here, mine, &image);
+        uint64_t said = kvg_rebuild_stream(state, ranks, rank, entry->index, here), expected = kvg_carry_bytes(&entry->sequence->cache, part, mine, image);
+        if (said != expected) {
+            return kvg_fail(KVG_EFORMAT, "the grid was not rebuilt: rank %d would send %llu bytes of sequence %llu where %llu belong; run one version of kvgrid "
+                            "everywhere", rank, (unsigned long long)said, (unsigned long long)entry->said->id, (unsigned long long)expected);
         }
     }
     return KVG_OK;
+}
+
+/* Owners stand before those who share with them. caches [entries]: those that are open so far. */
+static KvgStatus open_entry(const KvgSetup *setup, const RebuildAccount *account, RebuildEntry *entry, const KvCache **caches, uint8_t *mine)
+{
+    const RebuildState *state = setup->state;
+    KvCache            *cache;
+    KvCarryPart         part;
+
+    entry->sequence = kvg_sequence_take(state->made[entry->said->placement], entry->said->id);
+    cache = &entry->sequence->cache;
+    cache->tainted = entry->said->tainted != 0;
+    if (entry->loss != KVG_LOSS_NONE) {
+        return KVG_OK;
+    }
+    entry->sequence->counted_growth = 1;
+    caches[entry->index] = cache;
+    KVG_TRY(kvg_kv_cache_carry_check(cache, &entry->said->place));
+    kvg_rebuild_part(account, entry->index, &part);
+    KVG_TRY(check_streams(setup, entry, &part, mine));
+    return kvg_kv_cache_carry_open(cache, &part, caches);
+}
+
+static KvgStatus open_entries(const KvgSetup *setup, uint8_t *mine)
+{
+    RebuildState  *state = setup->state;
+    RebuildAccount account;
+    void          *memory = NULL;
+    KvgStatus      status = KVG_OK;
+
+    kvg_rebuild_account_of(setup, kvg_rebuild_first_survivor(state), &account); /* unless they are apart, it is the others', too */
+    KVG_TRY(kvg_calloc(state->entry_count, sizeof(KvCache *), "rebuilding", &memory));
+    for (uint32_t i = 0; status == KVG_OK && i < state->entry_count; i++) {
+        if (state->entries[i].everywhere) {
+            status = open_entry(setup, &account, &state->entries[i], memory, mine);
+        }
+    }
+    kvg_free(memory);
+    return status;
+}
+
+KvgStatus kvg_rebuild_open(KvgSetup *setup)
+{
+    const RebuildState *state = setup->state;
+    uint32_t            most = 1;
+    void               *mine = NULL;
+
+    for (uint32_t i = 0; i < state->join_count; i++) {
+        const ModelPlan *plan = &state->made[i]->config.plan;
+        most = plan->n_layer + plan->n_mtp > most ? plan->n_layer + plan->n_mtp : most;
+    }
+    KVG_TRY(kvg_calloc(most, 1, "rebuilding", &mine));
+    KvgStatus status = open_entries(setup, mine);
+    kvg_free(mine);
+    return status;
 }
 
 /* ---- the end, either way */

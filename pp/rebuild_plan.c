@@ -61,6 +61,15 @@ static int take_next(Merge *merge, RebuildEntry *entry)
     return 1;
 }
 
+static int shares_differ(const KvgSetup *setup, int rank, int other)
+{
+    RebuildAccount a, b;
+
+    kvg_rebuild_account_of(setup, rank, &a);
+    kvg_rebuild_account_of(setup, other, &b);
+    return a.share_count != b.share_count || memcmp(a.shares, b.shares, a.share_count * sizeof *a.shares) != 0;
+}
+
 /* Lists that differ although the posted calls were the same: what is there cannot be told apart either. */
 static int lists_differ(const KvgSetup *setup)
 {
@@ -73,6 +82,9 @@ static int lists_differ(const KvgSetup *setup)
         }
         first = first < 0 ? rank : first;
         if (kvg_rebuild_hello(state, rank)->sequences != kvg_rebuild_hello(state, first)->sequences) {
+            return 1;
+        }
+        if (shares_differ(setup, rank, first)) {
             return 1;
         }
         for (uint64_t i = 0; i < kvg_rebuild_hello(state, rank)->sequences; i++) {
@@ -127,7 +139,7 @@ static KvgLoss loss_of(const KvgSetup *setup, RebuildEntry *entry)
         entry->shard = shard;
         return KVG_LOSS_SHARD;
     }
-    return state->newcomers > 0 && entry->said->shares ? KVG_LOSS_SHARED : KVG_LOSS_NONE;
+    return KVG_LOSS_NONE;
 }
 
 static KvgSequence *find_sequence(KvgPlacement *placement, uint64_t id)

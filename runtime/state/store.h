@@ -128,8 +128,10 @@ uint32_t kvg_store_held(const KvStore *store, uint32_t class_index, uint32_t slo
 KvgStatus kvg_store_book(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end);
 /* Books entries [first, end) for a slot that holds none: a window that has slid on another rank. */
 KvgStatus kvg_store_book_from(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t first, uint32_t end);
-/* 1 if one of its chunks has another holder. Flat: 0. */
-int kvg_store_shares(const KvStore *store, uint32_t class_index, uint32_t slot);
+/* Pool: the chunk id of an entry that the slot holds; private to this rank. */
+int32_t kvg_store_chunk(const KvStore *store, uint32_t class_index, uint32_t slot, uint32_t entry);
+/* Pool: extends the table of `target` to `end` entries: those of `source` (held there, asserted), which have one holder more. */
+void kvg_store_share(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint32_t end);
 /* Frees the entries that lie wholly below `row`. Those below `keep_end` entries in total are re-entered at the table's end instead of
  * freed while end < keep_end (a guarantee slides along), unless shared. Pool only (flat windowed planes hold a fixed ring). */
 void kvg_store_drop_below(KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row, uint32_t keep_end);

@@ -143,6 +143,28 @@ void kvg_store_pool_fork(KvStore *store, uint32_t class_index, uint32_t source, 
     class->entries += end - first;
 }
 
+int32_t kvg_store_chunk(const KvStore *store, uint32_t class_index, uint32_t slot, uint32_t entry)
+{
+    const StoreClass *class = &store->classes[class_index];
+
+    KVG_ASSERT(store->layout == KVG_LAYOUT_POOL && entry >= class->spans[slot].first && entry < class->spans[slot].end);
+    return kvg_store_table(store, class, slot)[entry];
+}
+
+void kvg_store_share(KvStore *store, uint32_t class_index, uint32_t source, uint32_t target, uint32_t end)
+{
+    StoreClass *class = &store->classes[class_index];
+    StoreSpan  *span = &class->spans[target];
+    int32_t    *to = kvg_store_table(store, class, target);
+
+    for (; span->end < end; span->end++, class->entries++) {
+        int32_t id = kvg_store_chunk(store, class_index, source, span->end);
+
+        kvg_pool_share(&class->pool, id);
+        kvg_store_set_entry(store, &to[span->end], id);
+    }
+}
+
 uint32_t kvg_store_unshare_units(const KvStore *store, uint32_t class_index, uint32_t slot, uint64_t row)
 {
     const StoreClass *class = &store->classes[class_index];

@@ -46,17 +46,6 @@ KvgStatus kvg_store_book_from(KvStore *store, uint32_t class_index, uint32_t slo
     return kvg_store_book(store, class_index, slot, end);
 }
 
-int kvg_store_shares(const KvStore *store, uint32_t class_index, uint32_t slot)
-{
-    const StoreClass *class = &store->classes[class_index];
-    const StoreSpan  *span = &class->spans[slot];
-
-    for (uint32_t e = span->first; store->layout == KVG_LAYOUT_POOL && e < span->end; e++) {
-        if (kvg_pool_shared(&class->pool, kvg_store_table(store, class, slot)[e])) return 1;
-    }
-    return 0;
-}
-
 void kvg_store_trim(KvStore *store, uint32_t class_index, uint32_t slot, uint32_t end)
 {
     if (store->layout == KVG_LAYOUT_FLAT) {

@@ -368,9 +368,9 @@ START_TEST(test_survivors_with_other_posted_calls_keep_lengths_alone)
 }
 END_TEST
 
-/* ---- taint and forks */
+/* ---- taint */
 
-START_TEST(test_taint_stays_and_what_a_fork_shares_is_sent_to_no_newcomer)
+START_TEST(test_taint_stays_and_its_forks_keep_their_rows)
 {
     for (int joins = 0; joins <= 1; joins++) {
         Scene        scene = {0};
@@ -388,9 +388,9 @@ START_TEST(test_taint_stays_and_what_a_fork_shares_is_sent_to_no_newcomer)
         ck_assert_msg((joins ? rebuild_joined(&scene, NULL, NULL) : rebuild_empty(&scene, NULL)) == KVG_OK, "%s", kvg_last_error());
         reports_agree(&scene);
         ck_assert_uint_eq(scene.report[0]->count, SEQUENCES + 1);
-        ck_assert_int_eq(scene.report[0]->sequences[0].loss, joins ? KVG_LOSS_SHARED : KVG_LOSS_NONE);
+        ck_assert_int_eq(scene.report[0]->sequences[0].loss, KVG_LOSS_NONE);
         ck_assert_int_eq(scene.report[0]->sequences[1].loss, KVG_LOSS_TAINTED);
-        ck_assert_int_eq(scene.report[0]->sequences[3].loss, joins ? KVG_LOSS_SHARED : KVG_LOSS_NONE);
+        ck_assert_int_eq(scene.report[0]->sequences[3].loss, KVG_LOSS_NONE);
         for (int i = 0; i < scene.g.ranks; i++) ck_assert_int_eq(life_info(scene.report[i]->sequences[1].sequence).tainted, 1);
         life_agree_among(&scene.g, NULL, scene.g.ranks);
         close_scene(&scene);
@@ -471,6 +471,6 @@ LIFE_MAIN("rebuild_faults", test_a_step_in_doubt_is_settled_first, test_a_second
           test_a_grid_with_an_empty_place_settles_a_doubt_without_a_rebuild, test_a_newcomer_joins_where_a_resize_has_left_no_unit,
           test_a_newcomer_gives_as_much_as_its_stage_when_its_place_was_empty_during_a_resize, test_memory_fails_on_one_of_many_that_rebuild,
           test_memory_fails_somewhere_in_a_rebuild_and_it_is_tried_again, test_a_frozen_rank_that_wakes_in_an_old_epoch_changes_nothing,
-          test_survivors_with_other_posted_calls_keep_lengths_alone, test_taint_stays_and_what_a_fork_shares_is_sent_to_no_newcomer,
+          test_survivors_with_other_posted_calls_keep_lengths_alone, test_taint_stays_and_its_forks_keep_their_rows,
           test_what_a_newcomer_brings_is_compared_and_named, test_calls_that_make_no_sense_are_refused,
           test_a_grid_without_some_ranks_says_what_it_does_not_serve)

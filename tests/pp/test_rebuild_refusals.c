@@ -198,8 +198,9 @@ static size_t another_epoch(const KvMessageHeader *header, uint8_t *body, size_t
 
 START_TEST(test_accounts_of_survivors_that_cannot_be_are_refused)
 {
-    static const struct { WireEdit edit; const char *part; } bad[] = {
-        {few_bytes, "run one version"}, {one_less, "no account of its sequences"}, {says_it_joins, "the list of survivors has it"}, {another_epoch, "the epoch"},
+    static const struct { WireEdit edit; KvgStatus status; const char *part; } bad[] = {
+        {few_bytes, KVG_ELAYOUT, "run one version"}, {one_less, KVG_EFORMAT, "no account of its sequences"},
+        {says_it_joins, KVG_ELAYOUT, "the list of survivors has it"}, {another_epoch, KVG_ELAYOUT, "the epoch"},
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -218,7 +219,7 @@ START_TEST(test_accounts_of_survivors_that_cannot_be_are_refused)
             status = kvg_setup_test(setups[0], &done[0]);
             kvg_inproc_advance_ns(scene.g.hub, 100000);
         }
-        refused(status, KVG_ELAYOUT, bad[i].part);
+        refused(status, bad[i].status, bad[i].part);
         for (int r = 0; r < 2; r++) kvg_setup_free(setups[r]);
         for (int q = 0; q < SEQUENCES; q++) ck_assert_uint_eq(life_info(scene.s[0][q]).rows, scene.rows[q]);
         close_scene(&scene);
@@ -491,7 +492,7 @@ static size_t says_it_is_tainted(const KvMessageHeader *header, uint8_t *body, s
     const RebuildHello *hello = (const RebuildHello *)(void *)body;
     size_t              at = sizeof *hello + sizeof(RebuildPlace) + 3 * sizeof(uint64_t); /* three ranks' bytes stand behind a placement */
 
-    if (header->kind == KVG_MESSAGE_SETUP && bytes > at + sizeof(RebuildSequence) && hello->placements == 1) ((RebuildSequence *)(void *)(body + at))->tainted ^= 2;
+    if (header->kind == KVG_MESSAGE_SETUP && bytes > at + sizeof(RebuildSequence) && hello->placements == 1) ((RebuildSequence *)(void *)(body + at))->tainted ^= 1;
     return bytes;
 }
 

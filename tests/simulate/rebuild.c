@@ -260,8 +260,7 @@ static void compare_reports(World *w, int r, const KvgRebuildReport *report, con
 /* The reference knows what was held: the report says no more and no less. */
 static void check_said(World *w, const Rebuilding *b, const RefSeq *seq, const KvgRebuiltSequence *said, int lost)
 {
-    int     shared = b->joins && seq->forked && said->loss == KVG_LOSS_SHARED;
-    KvgLoss loss = seq->tainted ? KVG_LOSS_TAINTED : lost && seq->len > 0 ? KVG_LOSS_SHARD : shared ? KVG_LOSS_SHARED : KVG_LOSS_NONE;
+    KvgLoss loss = seq->tainted ? KVG_LOSS_TAINTED : lost && seq->len > 0 ? KVG_LOSS_SHARD : KVG_LOSS_NONE;
 
     SIM_CHECK(w, said->sequence != NULL, "sequence %llu was closed by a rebuild", (unsigned long long)seq->id);
     SIM_CHECK(w, said->rows == seq->len, "a rebuild reports %llu rows of sequence %llu, which had %llu", (unsigned long long)said->rows,
@@ -319,7 +318,6 @@ static void reference_after(World *w, const Rebuilding *b, const KvgRebuildRepor
         if (!seq->open) continue;
         seq->len = said_of(report, seq->id)->rows_held;
         seq->cuts++;
-        seq->forked &= seq->len > 0;
         w->kept += seq->len > 0;
         w->reset += seq->len == 0;
     }

@@ -39,7 +39,7 @@ void reference_apply(World *w, Reference *ref, const Op *op)
     switch (op->kind) {
     case OP_OPEN:
         seq->open = 1;
-        seq->tainted = seq->forked = 0;
+        seq->tainted = 0;
         seq->id = op->id;
         cut(seq, 0);
         break;
@@ -61,7 +61,6 @@ void reference_apply(World *w, Reference *ref, const Op *op)
     case OP_FORK:
         other->open = 1;
         other->tainted = 0;
-        other->forked = seq->forked = 1;
         other->id = op->id;
         cut(other, op->rows);
         memcpy(other->key, seq->key, op->rows * sizeof(uint64_t));

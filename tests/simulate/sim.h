@@ -44,7 +44,7 @@ static inline int chance(Draws *draws, uint32_t n)
 /* ---- reference */
 
 typedef struct RefSeq {
-    int      open, tainted, forked; /* forked: it may share chunks with another */
+    int      open, tainted;
     uint64_t id;       /* of this life; never used again */
     uint64_t len;
     uint32_t cuts;     /* how often rows were taken back */

@@ -50,6 +50,8 @@ typedef struct Scene {
     const Model *model;
     KvLayout     layout;
     int64_t      index_ring;
+    uint32_t     sequences_max; /* 0: 5 */
+    uint64_t     memory_bytes;  /* 0: 2 MiB */
     uint64_t     rows[SEQUENCES];
     KvgRebuildReport *report[TEST_RANKS_MAX];
     uint64_t     arm_nth; /* this allocation from the first turn on fails in rebuild_joined; 0: none */
@@ -75,7 +77,7 @@ static inline KvgPolicy scene_policy(const Scene *scene)
 
 static inline KvgPlaceOptions scene_options(const Scene *scene)
 {
-    KvgPlaceOptions options = life_options(5, 2u << 20);
+    KvgPlaceOptions options = life_options(scene->sequences_max > 0 ? scene->sequences_max : 5, scene->memory_bytes > 0 ? scene->memory_bytes : 2u << 20);
     options.layout = scene->layout;
     options.prefill_chunk_max = 160;
     options.spec_columns = 3;
@@ -139,9 +141,11 @@ static inline void place_batch(Scene *scene, int i)
 static inline void open_scene(Scene *scene, const Model *model, uint32_t tp, uint32_t pp, KvLayout layout)
 {
     KvgPolicy policy;
-    int64_t   ring = scene->index_ring;
+    Scene     asked = *scene;
     memset(scene, 0, sizeof *scene);
-    scene->index_ring = ring;
+    scene->index_ring = asked.index_ring;
+    scene->sequences_max = asked.sequences_max;
+    scene->memory_bytes = asked.memory_bytes;
     scene->model = model;
     scene->layout = layout;
     policy = scene_policy(scene);
