@@ -6,6 +6,7 @@
 #include "runtime/comm/rendezvous_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -394,6 +395,8 @@ KvgStatus kvg_rv_host(Rendezvous *self, int listen_fd, uint64_t deadline_ns, uin
 
     if (status == KVG_OK) {
         party.listen_fd = listen_fd;
+        /* A launcher's socket may block, and accept_all takes connections until there is none. */
+        (void)fcntl(listen_fd, F_SETFL, fcntl(listen_fd, F_GETFL) | O_NONBLOCK);
         status = kvg_calloc((size_t)party.guest_count + 1, sizeof(struct pollfd), "guests of a rendezvous", &polls);
     }
     if (status == KVG_OK) {
