@@ -1,6 +1,6 @@
 """PyTorch on a GPU: the state in its memory, rows written and read in place by torch's kernels, digests those of the host's rows written by C.
 
-Needs a build with CUDA (KVGRID_LIBRARY=build/launch/python/libkvgrid_gpu.so), a GPU, and python3 with torch."""
+Needs a build with CUDA (KVGRID_LIBRARY=build/libkvgrid_gpu.so), a GPU, and python3 with torch."""
 import gc
 import unittest
 

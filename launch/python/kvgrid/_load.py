@@ -27,7 +27,6 @@ def _candidates():
             found += [path for match in sorted(glob.glob(folder)) for path in _below(match, names)]
     if parts[-3:] == ["launch", "python", "kvgrid"]:  # the source tree
         found += _below(os.path.join(os.sep.join(parts[:-3]), "build"), names)
-        found += _below(os.path.join(os.sep.join(parts[:-3]), "build", "launch"), names)
     major = _abi.VERSION.split(".")[0]
     return sorted(found, key=lambda path: "_gpu" not in path) + ["libkvgrid_gpu.so." + major, "libkvgrid.so." + major]
 
