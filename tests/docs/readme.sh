@@ -34,8 +34,9 @@ extract cuda '^/\\* A kernel of an engine' 1 > "$work/scores.cu"
 said '^\$ ./scores ' | diff - "$work/output" || { echo "the kernel's program prints otherwise"; exit 1; }
 cuda_library=$(find "$build" -maxdepth 2 -name libkvgrid_cuda.a)
 if [ -z "$FLAGS" ] && [ -n "$cuda_library" ] && [ -n "${NVCC:-}" ]; then
+    cuda_libs=$(sed -n 's/^Libs: //p' "$build/kvgrid_cuda.pc" | sed "s,\${libdir},$build,") # as pkg-config says it: nvcc must know each word
     # shellcheck disable=SC2086
-    "$NVCC" -std=c++17 -arch=sm_90 -I"$build/include" "$work/scores.cu" "$cuda_library" ${libs%-pthread} -lpthread -o "$work/scores_cuda"
+    "$NVCC" -std=c++17 -arch=sm_90 -I"$build/include" "$work/scores.cu" -L"$(dirname "$cuda_library")" $cuda_libs $(pkg-config --libs jansson libxxhash) -o "$work/scores_cuda"
     if [ -e /dev/nvidiactl ]; then "$work/scores_cuda" tests/data/models/tinyllama-1.1b.json | diff - "$work/output"; fi
 fi
 
