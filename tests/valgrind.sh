@@ -35,14 +35,15 @@ rm -f "$log"/*.log "$log"/*.verdict
         -DKVG_BUILD_BENCH=OFF && cmake --build "$build" -j "$jobs"
 } > "$log/build.log" 2>&1 || { tail -n 30 "$log/build.log" >&2; echo "tests/valgrind.sh: the build in $build/ failed" >&2; exit 2; }
 
-# Loads nothing of a third party that leaks, so there is no list of suppressions.
+# What leaks and is a third party's stands in tests/valgrind.supp, with its reason.
 one() { # one SUITE COMMAND..
     local name=$1 from=$SECONDS status=0 verdict fork=no
     shift
-    # Tests that stop the program, or that make the process's policy anew, need processes of their own; Valgrind follows them, and Check tells what it finds.
-    case $name in test_policy | test_sizing | test_pool | test_store) fork=yes ;; esac
+    # Tests that stop the program, or that make the process's policy or environment anew, need processes of their own; Valgrind follows them, and Check tells what it finds.
+    case $name in test_policy | test_sizing | test_pool | test_store | test_binding | test_place_rank) fork=yes ;; esac
     KVG_UNDER_VALGRIND=1 CK_FORK=$fork CK_TIMEOUT_MULTIPLIER=50 timeout "$limit" valgrind --quiet --error-exitcode=99 --leak-check=full \
-        --errors-for-leak-kinds=definite --show-leak-kinds=definite --num-callers=30 --log-file="$log/$name.log" "$@" > "$log/$name.out" 2>&1 || status=$?
+        --errors-for-leak-kinds=definite --show-leak-kinds=definite --num-callers=30 \
+        --suppressions=tests/valgrind.supp --log-file="$log/$name.log" "$@" > "$log/$name.out" 2>&1 || status=$?
     case $status in
     0) verdict="ok   $name" ;;
     77) verdict="skip $name: what it needs is not here" ;;
