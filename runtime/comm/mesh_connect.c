@@ -21,6 +21,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/comm/clock.h"
+#include "runtime/comm/poll_open.h"
 
 #define GUESTS_EXTRA 32
 #define PAUSE_NS     5000000u
@@ -52,7 +53,7 @@ typedef struct Party {
     int                 guest_count;
     Link               *links;  /* [ranks] */
     Guest              *guests; /* [guest_count] */
-    struct pollfd      *polls;  /* [2 + ranks + guest_count] */
+    struct pollfd      *polls;  /* [2 + ranks + guest_count], and as much scratch */
 } Party;
 
 static void use_at_once(int fd)
@@ -289,7 +290,7 @@ static KvgStatus links_try(Party *party)
     return KVG_OK;
 }
 
-/* Waits for something to happen; negative descriptors are passed over by poll. */
+/* Waits for something to happen; negative descriptors are passed over. */
 static void party_wait(Party *party, uint64_t deadline_ns)
 {
     int           ranks = party->mesh->ranks, retry = 0;
@@ -311,7 +312,7 @@ static void party_wait(Party *party, uint64_t deadline_ns)
     uint64_t left_ms = now_ns < deadline_ns ? (deadline_ns - now_ns + 999999) / 1000000 : 0;
     uint64_t pause_ms = retry ? PAUSE_NS / 1000000 : POLL_MS_MAX;
 
-    poll(polls, (nfds_t)(2 + ranks + party->guest_count), (int)(left_ms < pause_ms ? left_ms : pause_ms));
+    kvg_poll_open(polls, 2 + (size_t)ranks + (size_t)party->guest_count, (int)(left_ms < pause_ms ? left_ms : pause_ms));
 }
 
 static KvgStatus party_step(Party *party)
@@ -384,7 +385,7 @@ static KvgStatus party_new(Party *party)
     for (int i = 0; i < party->guest_count; i++) {
         party->guests[i].fd = -1;
     }
-    KVG_TRY(kvg_calloc(2 + ranks + (size_t)party->guest_count, sizeof(struct pollfd), "mesh set-up", &memory));
+    KVG_TRY(kvg_calloc(2 * (2 + ranks + (size_t)party->guest_count), sizeof(struct pollfd), "mesh set-up", &memory));
     party->polls = memory;
     return KVG_OK;
 }

@@ -21,6 +21,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/comm/clock.h"
 #include "runtime/comm/mesh_internal.h"
+#include "runtime/comm/poll_open.h"
 
 #define GUESTS_EXTRA  32
 #define GUEST_MS      2000u
@@ -252,7 +253,7 @@ static KvgStatus party_turn(RvParty *party, struct pollfd *polls, uint64_t deadl
     }
     uint64_t left_ms = (kvg_monus_u64(due_ns, kvg_clock_ns()) + 999999) / 1000000;
 
-    poll(polls, (nfds_t)(1 + party->guest_count), (int)kvg_min_u64(left_ms, WAIT_MS_MAX));
+    kvg_poll_open(polls, 1 + (size_t)party->guest_count, (int)kvg_min_u64(left_ms, WAIT_MS_MAX));
     for (int i = 0; i < party->guest_count; i++) { /* before new ones take their chairs */
         if (polls[1 + i].fd != -1 && polls[1 + i].revents != 0) {
             kvg_rv_party_hear(party, &party->guests[i]);
@@ -397,7 +398,7 @@ KvgStatus kvg_rv_host(Rendezvous *self, int listen_fd, uint64_t deadline_ns, uin
         party.listen_fd = listen_fd;
         /* A launcher's socket may block, and accept_all takes connections until there is none. */
         (void)fcntl(listen_fd, F_SETFL, fcntl(listen_fd, F_GETFL) | O_NONBLOCK);
-        status = kvg_calloc((size_t)party.guest_count + 1, sizeof(struct pollfd), "guests of a rendezvous", &polls);
+        status = kvg_calloc(2 * ((size_t)party.guest_count + 1), sizeof(struct pollfd), "guests of a rendezvous", &polls);
     }
     if (status == KVG_OK) {
         status = party_run(&party, polls, deadline_ns, timeout_ms);

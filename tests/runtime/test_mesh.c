@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <kvgrid/mesh.h>
@@ -145,6 +146,21 @@ START_TEST(test_mesh_records_reach_all_in_order)
 {
     run(2, body_records);
     run(4, body_records);
+}
+END_TEST
+
+/* Fewer files than there are chairs for guests (32 and one a rank): the chairs are empty, and cost none. */
+static int body_few_files(ForkRank *rank)
+{
+    const struct rlimit limit = { 20, 20 };
+
+    FORK_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    return body_records(rank);
+}
+
+START_TEST(test_mesh_needs_no_more_open_files_than_it_opens)
+{
+    run(3, body_few_files);
 }
 END_TEST
 
@@ -894,6 +910,7 @@ int main(void)
 
     tcase_set_timeout(traffic, 60);
     tcase_add_test(traffic, test_mesh_records_reach_all_in_order);
+    tcase_add_test(traffic, test_mesh_needs_no_more_open_files_than_it_opens);
     tcase_add_test(traffic, test_mesh_messages_of_every_size_arrive_whole_and_in_order);
     tcase_add_test(traffic, test_mesh_refuses_bad_peers_and_what_is_too_large);
     tcase_add_test(traffic, test_mesh_record_that_comes_before_records_open_is_kept);

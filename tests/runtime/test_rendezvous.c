@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <kvgrid/rendezvous.h>
 
@@ -133,6 +134,21 @@ START_TEST(test_rendezvous_all_gathers_of_every_size_round_after_round)
     run(2, body_gathers, 0);
     run(5, body_gathers, 0);
     ck_assert_int_eq(run_codes(3, body_gathers, NULL, 0, 15000, NULL), 0); /* loopback needs no secret */
+}
+END_TEST
+
+/* Fewer files than there are chairs for guests (32 and one a rank): the chairs are empty, and cost none. */
+static int body_few_files(ForkRank *rank)
+{
+    const struct rlimit limit = { 20, 20 };
+
+    FORK_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    return body_gathers(rank);
+}
+
+START_TEST(test_rendezvous_needs_no_more_open_files_than_it_opens)
+{
+    run(3, body_few_files, 0);
 }
 END_TEST
 
@@ -661,6 +677,7 @@ int main(void)
 
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, test_rendezvous_all_gathers_of_every_size_round_after_round);
+    tcase_add_test(cases, test_rendezvous_needs_no_more_open_files_than_it_opens);
     tcase_add_test(cases, test_rendezvous_deals_out_the_ranks_that_nobody_asked_for);
     tcase_add_test(cases, test_rendezvous_ranks_may_come_before_rank_0_and_again_at_the_same_address);
     tcase_add_test(cases, test_rendezvous_refuses_bad_options_by_name);
