@@ -32,7 +32,8 @@ static _Noreturn void be_worker(const WorkerOptions *options, uint32_t rank, int
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != frontend) _exit(1);
-    signal(SIGINT, SIG_IGN); /* a terminal sends it to everybody; the frontend ends its workers itself */
+    signal(SIGINT, SIG_IGN); /* a terminal sends it to everybody, a job's end SIGTERM; the frontend ends its workers itself */
+    signal(SIGTERM, SIG_IGN);
     for (uint32_t other = 0; other < rank; other++) close(crew->heard[other].fd); /* or nobody would see that socket close */
     _exit(worker_run(options, rank, socket, &crew->transport));
 }
@@ -158,7 +159,10 @@ KvgStatus crew_start(const WorkerOptions *options, Crew *crew, KvgLedger *ledger
 void crew_order(Crew *crew, const Order *order)
 {
     for (uint32_t rank = 0; rank < crew->ranks; rank++) {
-        if (send(crew->heard[rank].fd, order, sizeof *order, MSG_NOSIGNAL) < 0 && errno == EAGAIN) crew_blame(crew, (int)rank, "it takes no orders any more");
+        ssize_t sent;
+        do sent = send(crew->heard[rank].fd, order, sizeof *order, MSG_NOSIGNAL);
+        while (sent < 0 && errno == EINTR); /* a signal must not make one worker miss an order that the others have */
+        if (sent < 0 && errno == EAGAIN) crew_blame(crew, (int)rank, "it takes no orders any more");
     }
 }
 

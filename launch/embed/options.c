@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,17 +26,19 @@ static const char usage[] =
 
 static int wrong(const char *option, const char *value, const char *wanted)
 {
-    fprintf(stderr, "kvgrid_embed: %s %s: wanted is %s\n", option, value != NULL ? value : "", wanted);
+    fprintf(stderr, "kvgrid_embed: %s%s%s: wanted is %s\n", option, value != NULL ? " " : "", value != NULL ? value : "", wanted);
     return 2;
 }
 
 static int take_number(const char *option, const char *text, uint64_t lo, uint64_t hi, uint64_t *number)
 {
     char     wanted[64], *end = NULL;
-    uint64_t value = text != NULL && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
+    uint64_t value;
 
+    errno = 0;
+    value = text != NULL && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
     snprintf(wanted, sizeof wanted, "a number from %llu to %llu", (unsigned long long)lo, (unsigned long long)hi);
-    if (end == NULL || *end != '\0' || value < lo || value > hi) return wrong(option, text, wanted);
+    if (end == NULL || *end != '\0' || errno == ERANGE || value < lo || value > hi) return wrong(option, text, wanted);
     *number = value;
     return 0;
 }
@@ -58,8 +61,11 @@ static int take_format(const char *option, const char *text, KvFormat *format)
 static int take_refusal(const char *text, WorkerOptions *options)
 {
     unsigned long long step;
+    int                end = 0;
 
-    if (text == NULL || sscanf(text, "%d@%llu", &options->refuse_rank, &step) != 2) return wrong("--refuse", text, "RANK@STEP");
+    if (text == NULL || sscanf(text, "%d@%llu%n", &options->refuse_rank, &step, &end) != 2 || text[end] != '\0' || options->refuse_rank < 0) {
+        return wrong("--refuse", text, "RANK@STEP");
+    }
     options->refuse_step = step;
     return 0;
 }
@@ -94,6 +100,9 @@ static int check(Options *options)
 {
     WorkerOptions *worker = &options->worker;
 
+    if (MODEL_HEADS % worker->tp != 0) return wrong("--tp", NULL, "1, 2, 4 or 8, which share the model's 8 heads out evenly");
+    if (worker->refuse_rank >= (int)(worker->tp * worker->pp)) return wrong("--refuse", NULL, "a rank of the grid, below tp * pp");
+    if (options->system != NULL && strlen(options->system) > MODEL_CONTEXT) return wrong("--system", NULL, "a text that fits into the model's context");
     if (worker->lanes == 0) worker->lanes = worker->pp;
     if (worker->lanes > 2 * worker->pp) return wrong("--lanes", NULL, "at most 2 * pp, which is how many steps kvgrid lets be undecided");
     return 0;

@@ -5,6 +5,8 @@
  *   stdout <--lines-- serve <--outcomes-- the last stage's first rank
  *
  * Exit status: 0 all was served and stdin ended; 1 a worker was lost, or nobody reads the answers; 2 bad arguments. */
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,10 +33,30 @@ typedef struct Serve {
 
 static volatile sig_atomic_t asked_to_stop;
 
+/* Once asked to stop there is a tick every second: it gets a write out of waiting for a client that has stopped reading. */
 static void on_signal(int signal_number)
 {
-    (void)signal_number;
-    asked_to_stop = 1;
+    if (signal_number != SIGALRM) asked_to_stop = 1;
+    alarm(1);
+}
+
+static void take_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+
+    signal(SIGPIPE, SIG_IGN);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    action.sa_flags = 0;
+    sigaction(SIGALRM, &action, NULL);
+}
+
+/* Whoever starts it with stdin or stdout closed gets neither a worker's socket nor the shared memory there: the one has ended, the other is not writable. */
+static void hold_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!open("/dev/null", O_RDONLY);
+    }
 }
 
 static uint64_t now_ns(void)
@@ -96,7 +118,14 @@ static void take_line(Serve *serve, const WireLine *line)
 
 static void take_lines(Serve *serve)
 {
-    serve->ended = wire_read(&serve->reader) == 0;
+    const int got = wire_read(&serve->reader);
+    char      why[128];
+
+    if (got < 0) {
+        snprintf(why, sizeof why, "stdin cannot be read: %s", strerror(errno));
+        crew_blame(&serve->crew, -1, why);
+    }
+    serve->ended = got <= 0;
     while (wire_next(&serve->reader)) take_line(serve, &serve->reader.line);
 }
 
@@ -124,16 +153,21 @@ static void take_outcome(Serve *serve, const Report *report)
     if (serve->schedule.refused_in_row == REFUSALS_MAX) crew_blame(&serve->crew, -1, report->words);
 }
 
-static void hear_workers(Serve *serve)
+/* 1 if one had something to say. */
+static int hear_workers(Serve *serve)
 {
     Report report;
+    int    heard = 0;
 
     for (uint32_t rank = 0; rank < serve->crew.ranks && serve->crew.fault[0] == '\0'; rank++) {
+        heard |= serve->crew.heard[rank].revents != 0;
         if (crew_hear(&serve->crew, rank, &report) && report.kind == REPORT_OUTCOME) take_outcome(serve, &report);
     }
+    return heard;
 }
 
-/* Workers have deadlines of their own and say who is silent; this one is for those that cannot say anything. */
+/* Workers have deadlines of their own and say who is silent; this one is for those that cannot say anything. It is looked at when nothing is left to hear: while
+ * a slow client held the frontend up, outcomes have waited in the sockets. */
 static void watch_deadline(Serve *serve)
 {
     const uint64_t most_ns = ((uint64_t)serve->crew.timeout_ms + serve->crew.peer_ms) * 1000000;
@@ -166,15 +200,16 @@ static void serve_all(Serve *serve)
     const nfds_t  ranks = serve->crew.ranks;
 
     while (goes_on(serve)) {
+        int heard = 0;
         schedule_turn(&serve->schedule, now_ns());
         memcpy(ready, serve->crew.heard, ranks * sizeof *ready);
         ready[ranks] = (struct pollfd){ serve->ended ? -1 : serve->reader.fd, POLLIN, 0 };
         if (poll(ready, ranks + 1, 100) > 0) {
             memcpy(serve->crew.heard, ready, ranks * sizeof *ready);
-            hear_workers(serve);
+            heard = hear_workers(serve);
             if (ready[ranks].revents != 0) take_lines(serve);
         }
-        watch_deadline(serve);
+        if (!heard) watch_deadline(serve);
     }
 }
 
@@ -228,9 +263,8 @@ int main(int argc, char **argv)
     int          status = options_read(argc, argv, &serve.options);
 
     if (status != 0) return status < 0 ? 0 : status;
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGTERM, on_signal);
-    signal(SIGINT, on_signal);
+    take_signals();
+    hold_standard_files();
     if (crew_start(&serve.options.worker, &serve.crew, &ledger) == KVG_OK) {
         begin(&serve, &ledger);
         if (add_system(&serve) == KVG_OK) serve_all(&serve);

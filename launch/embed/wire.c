@@ -118,8 +118,8 @@ int wire_read(WireReader *reader)
         reader->have += (size_t)got;
         return 1;
     }
-    if (reader->have > 0 && reader->have < sizeof reader->bytes) reader->bytes[reader->have++] = '\n';
-    return 0;
+    if (got == 0 && reader->have > 0 && reader->have < sizeof reader->bytes) reader->bytes[reader->have++] = '\n';
+    return (int)got;
 }
 
 static int is_blank(const char *text, size_t bytes)
@@ -163,9 +163,10 @@ int wire_next(WireReader *reader)
 
 /* ---- out */
 
+/* After a line that nobody took, no other is tried. */
 static int write_line(json_t *object)
 {
-    int failed = object == NULL || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) != 0 || putchar('\n') == EOF || fflush(stdout) != 0;
+    int failed = object == NULL || ferror(stdout) || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) != 0 || putchar('\n') == EOF || fflush(stdout) != 0;
 
     json_decref(object);
     return failed ? -1 : 0;

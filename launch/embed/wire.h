@@ -35,7 +35,7 @@ typedef struct WireReader {
     WireLine line;
 } WireReader;
 
-/* Reads once what `fd` has. 0 at its end (a last line without a newline still counts), 1 else. */
+/* Reads once what `fd` has. 0 at its end (a last line without a newline still counts), -1 when it cannot be read (errno), 1 else. */
 int wire_read(WireReader *reader);
 /* The next whole line, in reader->line; 0 when there is none yet. Empty lines are passed over. */
 int wire_next(WireReader *reader);

@@ -148,6 +148,88 @@ START_TEST(test_a_client_that_goes_away_ends_the_frontend_and_its_workers)
 }
 END_TEST
 
+/* Requests whose answers are more than a pipe takes. */
+static void ask_much(Client *client)
+{
+    for (int i = 0; i < 40; i++) client_say(client, "{\"id\": \"%d\", \"prompt\": \"go on and on\", \"max_tokens\": 150}\n", i);
+}
+
+/* Its outcomes waited in the sockets longer than any step may take; nothing is wrong with the workers. */
+START_TEST(test_a_client_that_reads_late_loses_nothing)
+{
+    Client *client;
+    json_t *line;
+    int     done = 0;
+
+    setenv("KVGRID_TIMEOUT_MS", "400", 1);
+    setenv("KVGRID_PEER_MS", "300", 1);
+    client = client_start("--pp 2", NULL);
+    unsetenv("KVGRID_TIMEOUT_MS");
+    unsetenv("KVGRID_PEER_MS");
+    ask_much(client);
+    client_hang_up(client);
+    nanosleep(&(struct timespec){ .tv_sec = 2 }, NULL);
+    while ((line = client_line(client)) != NULL) {
+        ck_assert_msg(json_object_get(line, "fault") == NULL, "%s", client_text(line, "fault"));
+        done += json_is_true(json_object_get(line, "done"));
+        json_decref(line);
+    }
+    ck_assert_int_eq(done, 40);
+    ck_assert_int_eq(client_end(client), 0);
+}
+END_TEST
+
+START_TEST(test_a_frontend_whose_client_has_stopped_reading_can_be_asked_to_stop)
+{
+    pid_t   pids[RANKS_MAX];
+    Client *client = client_start("--pp 2", NULL);
+    int     status = 0, waited_ms = 0;
+
+    ask_much(client);
+    nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL); /* the pipe is full, and stays so */
+    ck_assert_int_eq(client_workers(client, pids, RANKS_MAX), 2);
+    kill(client->pid, SIGTERM);
+    for (; waitpid(client->pid, &status, WNOHANG | WNOWAIT) == 0 && waited_ms < 10000; waited_ms += 10) nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    ck_assert_int_lt(waited_ms, 10000);
+    ck_assert_int_eq(client_end(client), 1);
+    ck_assert(client_are_gone(pids, 2));
+}
+END_TEST
+
+/* A job's end sends it to everybody: workers are needed until all is told and given back. */
+START_TEST(test_workers_leave_the_end_to_their_frontend)
+{
+    pid_t   pids[RANKS_MAX];
+    Client *client = client_start("--pp 2 --summary", NULL);
+    json_t *summary;
+
+    ask_long(client, "long");
+    json_decref(line_with(client, "tokens"));
+    ck_assert_int_eq(client_workers(client, pids, RANKS_MAX), 2);
+    for (int i = 0; i < 2; i++) kill(pids[i], SIGTERM);
+    kill(client->pid, SIGTERM);
+    check_line(client, "error", "long", "asked to stop");
+    summary = line_with(client, "summary");
+    ck_assert_double_eq(client_number(summary, "booked_bytes"), 0);
+    json_decref(summary);
+    ck_assert_int_eq(client_end(client), 0);
+}
+END_TEST
+
+START_TEST(test_closed_and_unreadable_standard_files_are_no_workers_sockets)
+{
+    static const struct {
+        const char *files, *transport;
+        int         status;
+    } cases[] = { { "</", "shm", 1 }, { "<&-", "shm", 0 }, { "<&- 2>&-", "tcp", 0 }, { ">&-", "shm", 1 }, { ">&- 2>&-", "tcp", 1 } };
+    char command[400];
+
+    snprintf(command, sizeof command, "echo '{\"id\": \"1\", \"prompt\": \"x\"}' | { timeout 20 %s/kvgrid_embed --tp 2 --transport %s %s; }%s", KVG_BUILD_DIR,
+             cases[_i].transport, cases[_i].files, strchr(cases[_i].files, '>') == NULL || cases[_i].files[0] == '<' ? " > /dev/null" : "");
+    ck_assert_int_eq(WEXITSTATUS(system(command)), cases[_i].status);
+}
+END_TEST
+
 START_TEST(test_a_frontend_that_is_asked_to_stop_tells_its_clients)
 {
     pid_t   pids[RANKS_MAX];
@@ -252,7 +334,7 @@ END_TEST
 
 START_TEST(test_a_grid_that_cannot_be_placed_is_said_so)
 {
-    static const char *const wrong[] = { "--tp 3", "--memory 1000" };
+    static const char *const wrong[] = { "--memory 1", "--memory 1000" };
     Client                  *client = client_start(wrong[_i], NULL);
     json_t                  *line = line_with(client, "fault");
 
@@ -264,9 +346,13 @@ END_TEST
 
 START_TEST(test_wrong_arguments_are_refused)
 {
-    static const char *const wrong[] = { "--tp 0", "--tp", "--tp 2x", "--lanes 3", "--chunk 513", "--spec 9", "--format-k q9", "--transport pigeon", "--what" };
+    static const char *const wrong[] = { "--tp 0", "--tp", "--tp 2x", "--lanes 3", "--chunk 513", "--spec 9", "--format-k q9", "--transport pigeon", "--what",
+                                         "--tp 3", "--tp 5 --pp 4", "--refuse 2@1 --tp 2", "--refuse -1@1", "--refuse 0@1x", "--seed 18446744073709551616" };
+    static char              text[1026];
 
     ck_assert_int_eq(client_end(client_start(wrong[_i], NULL)), 2);
+    memset(text, 'x', sizeof text - 1); /* the model's context has 1024 */
+    if (_i == 0) ck_assert_int_eq(client_end(client_start("", text)), 2);
 }
 END_TEST
 
@@ -282,6 +368,10 @@ int main(void)
     tcase_add_test(tcase, test_a_line_without_end_is_skipped_and_the_next_is_served);
     tcase_add_test(tcase, test_what_never_fits_is_refused_by_name_and_others_go_on);
     tcase_add_test(tcase, test_a_client_that_goes_away_ends_the_frontend_and_its_workers);
+    tcase_add_test(tcase, test_a_client_that_reads_late_loses_nothing);
+    tcase_add_test(tcase, test_a_frontend_whose_client_has_stopped_reading_can_be_asked_to_stop);
+    tcase_add_test(tcase, test_workers_leave_the_end_to_their_frontend);
+    tcase_add_loop_test(tcase, test_closed_and_unreadable_standard_files_are_no_workers_sockets, 0, 5);
     tcase_add_loop_test(tcase, test_a_frontend_that_is_asked_to_stop_tells_its_clients, 0, 2);
     tcase_add_loop_test(tcase, test_a_worker_that_is_killed_is_named_and_nothing_is_left, 0, 12);
     tcase_add_test(tcase, test_the_only_worker_that_is_killed_is_named);
@@ -289,7 +379,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_a_worker_that_is_stopped_is_named_at_the_deadline, 0, 3);
     tcase_add_test(tcase, test_no_worker_outlives_a_frontend_that_is_killed);
     tcase_add_loop_test(tcase, test_a_grid_that_cannot_be_placed_is_said_so, 0, 2);
-    tcase_add_loop_test(tcase, test_wrong_arguments_are_refused, 0, 9);
+    tcase_add_loop_test(tcase, test_wrong_arguments_are_refused, 0, 15);
     suite_add_tcase(suite, tcase);
     sr = srunner_create(suite);
     srunner_run_all(sr, CK_ENV);

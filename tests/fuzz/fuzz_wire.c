@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     reader.have = 0;
     reader.skipping = 0;
     while (more) {
-        more = wire_read(&reader);
+        more = wire_read(&reader) > 0;
         while (wire_next(&reader)) {
             check_line(&reader.line);
             lines++;
