@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pp/stats_impl.h"
+#include "runtime/base/utf8.h"
 
 /* Text that is counted to its end, and written as far as it fits. */
 typedef struct Text {
@@ -64,13 +65,20 @@ static void add(Text *text, const char *format, ...)
     text->used += written > 0 ? (size_t)written : 0;
 }
 
+/* Labels are UTF-8, or a scraper refuses the whole text: what is none becomes U+FFFD. */
 static void add_escaped(Text *text, const char *value)
 {
-    for (; *value != '\0'; value++) {
-        if (*value == '\n') {
+    for (size_t length, left = strlen(value); left > 0; value += length, left -= length) {
+        uint32_t code;
+
+        length = kvg_utf8_take(value, left, &code);
+        if (length == 0) {
+            add(text, "\xef\xbf\xbd");
+            length = 1;
+        } else if (*value == '\n') {
             add(text, "\\n");
         } else {
-            add(text, *value == '\\' || *value == '"' ? "\\%c" : "%c", *value);
+            add(text, *value == '\\' || *value == '"' ? "\\%.*s" : "%.*s", (int)length, value);
         }
     }
 }

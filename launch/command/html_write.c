@@ -4,27 +4,20 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "runtime/base/utf8.h"
+
 enum { PRINTED_MAX = 1000 };
 
 /* The length of the character that begins at `text`, of which `bytes` bytes are left, if it is one that XML allows; else 0. */
-static int character_length(const unsigned char *text, size_t bytes)
+static int character_length(const char *text, size_t bytes)
 {
-    static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 }; /* by length: anything below is an overlong form */
-    uint32_t              code;
-    int                   length = text[0] < 0x80 ? 1 : text[0] < 0xc0 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : text[0] < 0xf8 ? 4 : 0;
+    uint32_t     code = 0;
+    const size_t length = kvg_utf8_take(text, bytes, &code);
 
     if (length <= 1) {
-        return length == 1 && (text[0] >= 0x20 || text[0] == '\t' || text[0] == '\n' || text[0] == '\r') && text[0] != 0x7f;
+        return length == 1 && (code >= 0x20 || code == '\t' || code == '\n' || code == '\r') && code != 0x7f;
     }
-    code = text[0] & (0x7fu >> length);
-    for (int i = 1; i < length; i++) {
-        if ((size_t)i >= bytes || (text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        code = code << 6 | (text[i] & 0x3fu);
-    }
-    const int is_control = code < 0xa0, is_half = code >= 0xd800 && code <= 0xdfff, is_none = code > 0x10ffff || (code & 0xfffe) == 0xfffe;
-    return code < least[length] || is_control || is_half || is_none ? 0 : length;
+    return code < 0xa0 || (code & 0xfffe) == 0xfffe ? 0 : (int)length; /* a control of the upper half, or no character */
 }
 
 static const char *entity(char c)
@@ -42,7 +35,7 @@ static const char *entity(char c)
 void kvg_html_part(FILE *file, const char *text, size_t bytes)
 {
     for (const char *end = text + bytes; text < end;) {
-        const int   length = character_length((const unsigned char *)text, (size_t)(end - text));
+        const int   length = character_length(text, (size_t)(end - text));
         const char *escaped = entity(*text);
         if (length == 0) {
             fputs("\xef\xbf\xbd", file);

@@ -294,7 +294,7 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     }
     status = kvg_replay_agree(launch, status);
     kvg_replay_result_free(&result);
-    return kvg_command_exit_status(status);
+    return status == KVG_EIO ? KVG_EXIT_FAILED : kvg_command_exit_status(status); /* a page that could be written when it was asked for, and cannot any more */
 }
 
 /* Before anything is opened, so that a scheduler can begin beside the ranks. */

@@ -1,9 +1,11 @@
 /* Whole files: a file that is seen as it was or as it is, never in part. Private to the command.
  *
- * Text goes to PATH.tmp, which then takes PATH's name. A device or a pipe is written as it is: there is nothing to replace. */
+ * Text goes to PATH.tmp, which then takes PATH's name. A device or a pipe is written as it is: there is nothing to replace. A link stays:
+ * what it names is replaced. */
 #ifndef KVG_COMMAND_WHOLE_FILE_H
 #define KVG_COMMAND_WHOLE_FILE_H
 
+#include <limits.h>
 #include <stdio.h>
 
 #include <kvgrid/status.h>
@@ -11,7 +13,8 @@
 typedef struct WholeFile {
     FILE       *stream;
     const char *option, *path; /* the caller's; `option` names the file in sentences */
-    char        beside[4096];  /* "" where the path is written as it is */
+    const char *target;        /* what is replaced: `path`, or in `place` what a link there names */
+    char        place[PATH_MAX], beside[PATH_MAX]; /* beside "" where the path is written as it is */
 } WholeFile;
 
 /* Can a file be made there? Makes one beside it and takes it away again; PATH is not touched. EINVAL, naming option, path and reason. */

@@ -14,6 +14,8 @@
 
 #define SYNTHETIC "synthetic:"
 
+enum { PROCESSORS_MAX = 2 * INDEX_SET_MAX }; /* of a machine in hwloc's words; its time grows with the square, and more */
+
 _Static_assert(RANK_DEVICE_ID <= sizeof ((RankDevice *)NULL)->bus, "a bus id stands in for a UUID");
 
 enum { VENDOR_NVIDIA = 0x10de, CLASS_DISPLAY = 0x03 };
@@ -50,12 +52,34 @@ static hwloc_bitmap_t to_bitmap(const IndexSet *set)
 
 /* ---- opening */
 
+/* How many processors hwloc's words ask for: its counts, one after a colon or at a word's begin, multiplied; attributes in parentheses count nothing. */
+static uint64_t synthetic_processors(const char *words)
+{
+    uint64_t product = 1;
+    int      depth = 0;
+    char     before = ' ';
+
+    for (char *end; *words != '\0'; before = *words++) {
+        depth += (*words == '(' || *words == '[') - (*words == ')' || *words == ']');
+        if (depth != 0 || !isdigit((unsigned char)*words) || (before != ' ' && before != ':')) {
+            continue;
+        }
+        const uint64_t count = strtoull(words, &end, 10);
+        product = count > 0 && product <= PROCESSORS_MAX ? product * (count < PROCESSORS_MAX + 1 ? count : PROCESSORS_MAX + 1) : product;
+        words = end - 1;
+    }
+    return product;
+}
+
 static KvgStatus choose_source(hwloc_topology_t machine, const char *from)
 {
     if (from == NULL) {
         return KVG_OK;
     }
     if (strncmp(from, SYNTHETIC, strlen(SYNTHETIC)) == 0) {
+        if (synthetic_processors(from + strlen(SYNTHETIC)) > PROCESSORS_MAX) {
+            return kvg_fail(KVG_EFORMAT, "the topology \"%s\" has more than %d processors, which hwloc would be long about: write a smaller one", from, PROCESSORS_MAX);
+        }
         return hwloc_topology_set_synthetic(machine, from + strlen(SYNTHETIC)) == 0
                    ? KVG_OK
                    : kvg_fail(KVG_EFORMAT, "hwloc does not understand the topology \"%s\": write it like \"synthetic:NUMANode:2 Core:4 PU:1\"", from);

@@ -419,6 +419,12 @@ START_TEST(test_topology_that_cannot_be_read_is_named)
     SAYS("/no/such.xml: No such file");
     ck_assert_int_eq(kvg_topology_open(KVG_TEST_DATA "/topologies/README.md", 1, &topology), KVG_EFORMAT);
     SAYS("README.md: hwloc cannot");
+    static const char *const huge[] = { "synthetic:NUMANode:64 Core:64 PU:8", "synthetic:NUMANode:99999999999999999999999 PU:1", "synthetic:PU:4097",
+                                        "synthetic:4097", "synthetic:NUMANode:1000(memory=1GB) Core:1000 PU:1000" };
+    for (size_t i = 0; i < sizeof huge / sizeof *huge; i++) {
+        ck_assert_int_eq(kvg_topology_open(huge[i], 1, &topology), KVG_EFORMAT);
+        SAYS("more than 4096 processors");
+    }
     ck_assert_int_eq(kvg_topology_open("synthetic:two nodes", 1, &topology), KVG_EFORMAT);
     SAYS("hwloc does not understand the topology \"synthetic:two nodes\"");
     kvg_fault_arm(0);

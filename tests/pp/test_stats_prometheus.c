@@ -174,6 +174,9 @@ START_TEST(test_labels_are_escaped_and_their_names_are_judged)
         labels[1].name = bad[i];
         ck_assert_msg(kvg_stats_prometheus(&one, 1, labels, 2, NULL, 0, &needed) == KVG_EINVAL, "%s", bad[i]);
     }
+    labels[1] = (KvgLabel){"b", "\xff\xc3\xa9\xe2\x82"}; /* no UTF-8, a character, one that is cut */
+    render(&one, 1, labels, 2);
+    ck_assert_ptr_nonnull(strstr(text, "b=\"\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\""));
     labels[1] = (KvgLabel){"b", NULL};
     ck_assert_int_eq(kvg_stats_prometheus(&one, 1, labels, 2, NULL, 0, &needed), KVG_EINVAL);
     ck_assert_int_eq(kvg_stats_prometheus(&one, 1, NULL, 1, NULL, 0, &needed), KVG_EINVAL);

@@ -109,5 +109,23 @@ ln -s "$scratch/old" "$scratch/link.tmp"
 refused "Too many levels of symbolic links" --report "$scratch/link"
 equal "what a planted link points to" "$(cat "$scratch/old")" old
 
+# ---- links, pipes and full disks
+ln -s "$scratch/old" "$scratch/kept"
+"$kvgrid" "${job[@]}" --requests 2 --report "$scratch/kept" >"$out" 2>"$err" || fail "a link: $(cat "$err")"
+equal "a link to a file" "$(readlink "$scratch/kept")" "$scratch/old"
+check grep -q '^<!DOCTYPE html>' "$scratch/old"
+mkfifo "$scratch/pipe"
+for option in --metrics --report; do
+  timeout 60 "$kvgrid" "${job[@]}" --requests 2 $option "$scratch/pipe" >"$out" 2>"$err"
+  equal "$option into a pipe that nobody reads" "$? $(cat "$err")" "1 kvgrid replay: $option: $scratch/pipe cannot be written: No such device or address"
+  timeout 60 "$kvgrid" "${job[@]}" --requests 2 $option /dev/full >"$out" 2>"$err"
+  equal "$option to a full disk" "$? $(cat "$err")" "1 kvgrid replay: $option: /dev/full cannot be written: No space left on device"
+done
+cat "$scratch/pipe" >"$scratch/read" &
+reader=$!
+"$kvgrid" "${job[@]}" --requests 2 --report "$scratch/pipe" >"$out" 2>"$err" || fail "a pipe that is read: $(cat "$err")"
+wait $reader
+check grep -q '^<!DOCTYPE html>' "$scratch/read"
+
 echo "$checks checks, $reads reads under way, $failures failures"
 [ $failures = 0 ]
