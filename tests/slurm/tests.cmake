@@ -5,3 +5,7 @@ if(KVG_SANITIZE)
 endif()
 add_test(NAME slurm COMMAND ${CMAKE_CURRENT_LIST_DIR}/slurm.sh $<TARGET_FILE:kvgrid_command> ${KVG_TEST_DATA})
 set_tests_properties(slurm PROPERTIES TIMEOUT 240 LABELS slurm RUN_SERIAL ON SKIP_RETURN_CODE 77 ENVIRONMENT "${kvg_slurm_environment}")
+
+# What the job scripts refuse before they start anything needs no SLURM.
+add_test(NAME slurm_refused COMMAND ${CMAKE_CURRENT_LIST_DIR}/refused.sh)
+set_tests_properties(slurm_refused PROPERTIES TIMEOUT 60 LABELS slurm)
