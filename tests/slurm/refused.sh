@@ -41,6 +41,7 @@ refused() { # refused SENTENCE NAME=VALUE...
 refused "TP 1 x PP 1 is 1 ranks, and SLURM_NTASKS is none: submit with sbatch --ntasks 1"
 refused "TP 1 x PP 1 is 1 ranks, and SLURM_NTASKS is 2: submit with sbatch --ntasks 1" SLURM_NTASKS=2
 refused "MODEL and TRACE are not both set: MODEL=config.json TRACE=trace.csv sbatch ..." SLURM_NTASKS=1 MODEL=
+# shellcheck disable=SC2016 # none of it is to be expanded
 for odd in x 0 08 -1 1x2 '1;2' ' 1' 'a[$(touch /)]'; do
     refused "TP is '$odd' and PP '1': both are whole numbers from 1" SLURM_NTASKS=1 TP="$odd"
     refused "TP is '1' and PP '$odd': both are whole numbers from 1" SLURM_NTASKS=1 PP="$odd"
