@@ -132,7 +132,7 @@ uint32_t kvg_latency_bucket(uint64_t ns)
 
 uint64_t kvg_latency_bucket_us(uint32_t i)
 {
-    return i + 1 < KVG_LATENCY_BUCKETS ? UINT64_C(1) << i : 0;
+    return i < KVG_LATENCY_BUCKETS - 1 ? UINT64_C(1) << i : 0;
 }
 
 /* ---- many as one */

@@ -24,6 +24,7 @@ START_TEST(test_latencies_fall_into_buckets_of_powers_of_two)
     ck_assert_uint_eq(kvg_latency_bucket(UINT64_MAX), KVG_LATENCY_BUCKETS - 1);
     ck_assert_uint_eq(kvg_latency_bucket_us(KVG_LATENCY_BUCKETS - 1), 0);
     ck_assert_uint_eq(kvg_latency_bucket_us(KVG_LATENCY_BUCKETS), 0);
+    ck_assert_uint_eq(kvg_latency_bucket_us(UINT32_MAX), 0);
 }
 END_TEST
 
