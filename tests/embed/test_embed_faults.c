@@ -185,6 +185,7 @@ START_TEST(test_a_frontend_whose_client_has_stopped_reading_can_be_asked_to_stop
     Client *client = client_start("--pp 2", NULL);
     int     status = 0, waited_ms = 0;
 
+    ck_assert_int_ge(fcntl(client->out, F_SETPIPE_SZ, 4096), 4096);
     ask_much(client);
     nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL); /* the pipe is full, and stays so */
     ck_assert_int_eq(client_workers(client, pids, RANKS_MAX), 2);
