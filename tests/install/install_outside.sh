@@ -41,7 +41,9 @@ same() { # same WHAT OUTPUT
     echo "$1: $2"
 }
 
-cmake -S "$here" -B "$work/outside" -DCMAKE_PREFIX_PATH="$prefix" -DOUTSIDE_MPI="$with_mpi" > "$work/outside.log" 2>&1 &&
+with_cuda=0
+[ ! -f "$prefix/include/kvgrid/kvgrid_cuda.h" ] || with_cuda=1
+cmake -S "$here" -B "$work/outside" -DCMAKE_PREFIX_PATH="$prefix" -DOUTSIDE_MPI="$with_mpi" -DOUTSIDE_CUDA="$with_cuda" > "$work/outside.log" 2>&1 &&
     cmake --build "$work/outside" >> "$work/outside.log" 2>&1 || { cat "$work/outside.log"; exit 1; }
 same "find_package, shared" "$("$work/outside/with_shared")"
 same "find_package, static" "$("$work/outside/with_static")"
@@ -49,6 +51,12 @@ if [ "$with_mpi" = 1 ]; then
     "$work/outside/with_mpi"
     "$work/outside/with_mpi_static"
 fi
+[ "$with_cuda" = 0 ] || "$work/outside/with_cuda"
+one_library() { # one_library PROGRAM: a second libkvgrid beside the archive would have states of its own
+    if ldd "$1" | grep libkvgrid; then echo "$1: the shared library was linked beside the archive"; exit 1; fi
+    "$1"
+}
+[ "$with_cuda$with_mpi" != 11 ] || one_library "$work/outside/with_mpi_cuda"
 
 # What is asked for and is not there is not found, by name: another version, a component that nobody knows.
 refused() { # refused WHAT WORDS FIND_PACKAGE_ARGUMENTS..
@@ -84,10 +92,21 @@ if [ "$with_mpi" = 1 ]; then
     OMPI_CC=$CC mpicc -std=c11 "$here/outside_mpi.c" $(pkg-config --cflags --libs kvgrid_mpi) -o "$work/with_pkg_config_mpi"
     LD_LIBRARY_PATH="$libdir" "$work/with_pkg_config_mpi"
 fi
-if [ -f "$prefix/include/kvgrid/kvgrid_cuda.h" ]; then
+if [ "$with_cuda" = 1 ]; then
     # shellcheck disable=SC2046
     "$CC" -std=c11 "$here/outside_cuda.c" $(pkg-config --cflags --libs kvgrid_cuda) -o "$work/with_pkg_config_cuda"
     "$work/with_pkg_config_cuda"
+    if [ -n "${NVCC:-}" ]; then # which refuses flags of cc's that it does not know
+        # shellcheck disable=SC2046
+        "$NVCC" "$here/outside_cuda.c" $(pkg-config --cflags --libs kvgrid_cuda) -o "$work/with_pkg_config_nvcc"
+        "$work/with_pkg_config_nvcc"
+    fi
+    if [ "$with_mpi" = 1 ]; then
+        # shellcheck disable=SC2046
+        OMPI_CC=$CC mpicc -std=c11 "$here/outside_mpi_cuda.c" $(pkg-config --cflags kvgrid_cuda) -L"$libdir" -l:libkvgrid_mpi.a $(pkg-config --libs kvgrid_cuda) \
+            -o "$work/with_pkg_config_mpi_cuda"
+        one_library "$work/with_pkg_config_mpi_cuda"
+    fi
 fi
 rm "$libdir"/libkvgrid.so* # then -lkvgrid is the archive
 # shellcheck disable=SC2046
