@@ -24,21 +24,21 @@ static const char usage[] =
     "  --refuse R@N       a fault for tests: rank R votes no at step N\n"
     "  --summary          a last line with counts, steps a second, and bytes still booked\n";
 
-static int wrong(const char *option, const char *value, const char *wanted)
+static int wrong(const char *option, const char *value, const char *cure)
 {
-    fprintf(stderr, "kvgrid_embed: %s%s%s: wanted is %s\n", option, value != NULL ? " " : "", value != NULL ? value : "", wanted);
+    fprintf(stderr, "kvgrid_embed: %s%s%s: %s\n", option, value != NULL ? " " : "", value != NULL ? value : "", cure);
     return 2;
 }
 
 static int take_number(const char *option, const char *text, uint64_t lo, uint64_t hi, uint64_t *number)
 {
-    char     wanted[64], *end = NULL;
+    char     cure[64], *end = NULL;
     uint64_t value;
 
     errno = 0;
     value = text != NULL && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
-    snprintf(wanted, sizeof wanted, "a number from %llu to %llu", (unsigned long long)lo, (unsigned long long)hi);
-    if (end == NULL || *end != '\0' || errno == ERANGE || value < lo || value > hi) return wrong(option, text, wanted);
+    snprintf(cure, sizeof cure, "give a number from %llu to %llu", (unsigned long long)lo, (unsigned long long)hi);
+    if (end == NULL || *end != '\0' || errno == ERANGE || value < lo || value > hi) return wrong(option, text, cure);
     *number = value;
     return 0;
 }
@@ -54,7 +54,7 @@ static int take_small(const char *option, const char *text, uint32_t lo, uint32_
 
 static int take_format(const char *option, const char *text, KvFormat *format)
 {
-    if (text == NULL || kvg_format_parse(text, format) != KVG_OK) return wrong(option, text, text == NULL ? "a format" : kvg_last_error());
+    if (text == NULL || kvg_format_parse(text, format) != KVG_OK) return wrong(option, text, text == NULL ? "give a format" : kvg_last_error());
     return 0;
 }
 
@@ -64,7 +64,7 @@ static int take_refusal(const char *text, WorkerOptions *options)
     int                end = 0;
 
     if (text == NULL || sscanf(text, "%d@%llu%n", &options->refuse_rank, &step, &end) != 2 || text[end] != '\0' || options->refuse_rank < 0) {
-        return wrong("--refuse", text, "RANK@STEP");
+        return wrong("--refuse", text, "give RANK@STEP");
     }
     options->refuse_step = step;
     return 0;
@@ -87,24 +87,24 @@ static int take_pair(const char *option, const char *value, Options *options)
     if (strcmp(option, "--refuse") == 0) return take_refusal(value, worker);
     if (strcmp(option, "--system") == 0) {
         options->system = value;
-        return value != NULL && *value != '\0' ? 0 : wrong(option, value, "a text");
+        return value != NULL && *value != '\0' ? 0 : wrong(option, value, "give a text");
     }
     if (strcmp(option, "--transport") == 0) {
         worker->transport = value;
-        return value != NULL && transport_is_known(value) ? 0 : wrong(option, value, TRANSPORT_WORDS);
+        return value != NULL && transport_is_known(value) ? 0 : wrong(option, value, "give " TRANSPORT_WORDS);
     }
-    return wrong(option, NULL, "an option that --help lists");
+    return wrong(option, NULL, "there is no such option; --help lists them");
 }
 
 static int check(Options *options)
 {
     WorkerOptions *worker = &options->worker;
 
-    if (MODEL_HEADS % worker->tp != 0) return wrong("--tp", NULL, "1, 2, 4 or 8, which share the model's 8 heads out evenly");
-    if (worker->refuse_rank >= (int)(worker->tp * worker->pp)) return wrong("--refuse", NULL, "a rank of the grid, below tp * pp");
-    if (options->system != NULL && strlen(options->system) > MODEL_CONTEXT) return wrong("--system", NULL, "a text that fits into the model's context");
+    if (MODEL_HEADS % worker->tp != 0) return wrong("--tp", NULL, "give 1, 2, 4 or 8, which share the model's 8 heads out evenly");
+    if (worker->refuse_rank >= (int)(worker->tp * worker->pp)) return wrong("--refuse", NULL, "give a rank of the grid, below tp * pp");
+    if (options->system != NULL && strlen(options->system) > MODEL_CONTEXT) return wrong("--system", NULL, "give a text that fits into the model's context");
     if (worker->lanes == 0) worker->lanes = worker->pp;
-    if (worker->lanes > 2 * worker->pp) return wrong("--lanes", NULL, "at most 2 * pp, which is how many steps kvgrid lets be undecided");
+    if (worker->lanes > 2 * worker->pp) return wrong("--lanes", NULL, "give at most 2 * pp, which is how many steps kvgrid lets be undecided");
     return 0;
 }
 

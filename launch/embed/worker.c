@@ -132,12 +132,14 @@ static void tell(Worker *worker, ReportKind kind)
     (void)!send(worker->socket, &worker->report, sizeof worker->report, MSG_NOSIGNAL); /* a frontend that is gone hears nothing */
 }
 
+/* A loss is best known to who waited for the peer; all else has its own sentence, also where a peer that failed alike has left by now. */
 static void tell_fault(Worker *worker, KvgStatus status)
 {
-    const char *why = between_why(worker->between);
+    const char *between = between_why(worker->between);
+    const int   is_loss = status == KVG_EPEER || status == KVG_EINDOUBT;
 
     worker->report.status = status;
-    snprintf(worker->report.words, sizeof worker->report.words, "%s: %s", kvg_status_name(status), why[0] != '\0' ? why : kvg_last_error());
+    snprintf(worker->report.words, sizeof worker->report.words, "%s: %s", kvg_status_name(status), is_loss && between[0] != '\0' ? between : kvg_last_error());
     tell(worker, REPORT_FAULT);
 }
 
