@@ -148,8 +148,9 @@ static KvgStatus check_ranks(const ReplayOptions *options, const ReplayLaunch *l
         return KVG_OK;
     }
     return kvg_fail(KVG_EINVAL, "--tp %u times --pp %u is a grid of %" PRIu64 " ranks, and %d %s started: start it with mpirun -n %" PRIu64
-                                " or srun --mpi=pmix -n %" PRIu64 ", or change --tp and --pp",
-                    options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks);
+                                " (--oversubscribe where cores are fewer) or srun --mpi=pmix -n %" PRIu64 ", fork the ranks here with --ranks %" PRIu64
+                                ", or change --tp and --pp",
+                    options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks, ranks);
 }
 
 /* What rank 0 will write can be written: said before anything is served. */
