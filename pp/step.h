@@ -3,7 +3,9 @@
  *
  *   begin -> write, attend (-> extend -> write, attend ...) -> post -> test or wait
  *
- * Every begun step posts exactly one record. At most W steps are undecided, over disjoint sequences. */
+ * Every begun step posts exactly one record. At most W steps are undecided, over disjoint sequences.
+ * `slot` in calls, and [slots] in arrays, count the places of a batch here. A view's tables and lengths go by another number, the sequence's own slot:
+ * kvg_batch_slots(batch)[place]. */
 #ifndef KVG_STEP_H
 #define KVG_STEP_H
 
