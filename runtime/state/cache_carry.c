@@ -287,10 +287,10 @@ static uint8_t *next_span(KvCarryWalk *walk, size_t most, size_t *bytes)
         walk->row += *bytes;
         return at;
     }
-    uint64_t image_bytes = walk->image ? kvg_store_image_bytes(walk->cache->store) : 0;
+    if (!walk->image) return NULL;
     uint8_t *at = (uint8_t *)walk->image_memory + walk->row;
 
-    *bytes = kvg_min_u64(most, image_bytes - walk->row);
+    *bytes = kvg_min_u64(most, kvg_store_image_bytes(walk->cache->store) - walk->row);
     walk->row += *bytes;
     return *bytes > 0 ? at : NULL;
 }

@@ -25,16 +25,32 @@ static const char fuzz_model[] =
     "\"vocab_size\":100,\"intermediate_size\":64,\"max_position_embeddings\":512,\"sliding_window\":40,"
     "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"full_attention\"]}";
 
-static inline void ranks_connect(FuzzRanks *r, uint32_t tp, uint32_t pp)
+static inline KvgPolicy fuzz_policy(void)
 {
-    KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
-    KvgPolicy      policy;
+    KvgPolicy policy;
 
-    memset(r, 0, sizeof *r);
     kvg_policy_default(&policy);
     policy.timeout_ms = 20;
     policy.peer_ms = 10;
     policy.swa_ring = 1;
+    return policy;
+}
+
+static inline KvgPlaceOptions fuzz_place_options(void)
+{
+    KvgPlaceOptions options = KVG_PLACE_OPTIONS_INIT;
+
+    options.memory_bytes = 256 << 10;
+    options.max_sequences = FUZZ_SEQUENCES;
+    return options;
+}
+
+static inline void ranks_connect(FuzzRanks *r, uint32_t tp, uint32_t pp)
+{
+    KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
+    KvgPolicy      policy = fuzz_policy();
+
+    memset(r, 0, sizeof *r);
     options.tp = tp;
     options.pp = pp;
     options.policy = &policy;
@@ -67,18 +83,13 @@ static inline void ranks_finish(FuzzRanks *r, KvgSetup **setups, KvgStatus *resu
     }
 }
 
-static inline void ranks_place(FuzzRanks *r)
+static inline void ranks_place_model(FuzzRanks *r, const ModelConfig *config, const KvgPlaceOptions *options)
 {
-    KvgPlaceOptions options = KVG_PLACE_OPTIONS_INIT;
-    KvgSetup       *setups[FUZZ_RANKS_MAX] = { NULL };
-    KvgStatus       results[FUZZ_RANKS_MAX];
-    ModelConfig     config;
+    KvgSetup  *setups[FUZZ_RANKS_MAX] = { NULL };
+    KvgStatus  results[FUZZ_RANKS_MAX];
 
-    options.memory_bytes = 256 << 10;
-    options.max_sequences = FUZZ_SEQUENCES;
-    FUZZ_CHECK(kvg_model_config_parse_json(fuzz_model, sizeof fuzz_model - 1, "fuzz", &config) == KVG_OK);
     for (int i = 0; i < r->ranks; i++) {
-        if (kvg_place_start(r->grid[i], &config, &options, &r->placement[i], &setups[i]) != KVG_OK) {
+        if (kvg_place_start(r->grid[i], config, options, &r->placement[i], &setups[i]) != KVG_OK) {
             setups[i] = NULL;
         }
     }
@@ -89,6 +100,15 @@ static inline void ranks_place(FuzzRanks *r)
             FUZZ_CHECK(kvg_batch_create(r->placement[i], FUZZ_SEQUENCES, &r->batch[i]) == KVG_OK);
         }
     }
+}
+
+static inline void ranks_place(FuzzRanks *r)
+{
+    KvgPlaceOptions options = fuzz_place_options();
+    ModelConfig     config;
+
+    FUZZ_CHECK(kvg_model_config_parse_json(fuzz_model, sizeof fuzz_model - 1, "fuzz", &config) == KVG_OK);
+    ranks_place_model(r, &config, &options);
     kvg_model_config_free(&config);
 }
 

@@ -13,7 +13,7 @@ set(kvg_fuzz_rendezvous_link -Wl,--wrap=connect)
 set(kvg_fuzz_config_seeds ${KVG_TEST_DATA}/models)
 
 add_custom_target(fuzzers)
-foreach(name fuzz_config fuzz_gguf fuzz_trace fuzz_options fuzz_plan fuzz_placement fuzz_records fuzz_messages fuzz_frames fuzz_rendezvous fuzz_wire fuzz_guests)
+foreach(name fuzz_config fuzz_gguf fuzz_trace fuzz_options fuzz_plan fuzz_placement fuzz_records fuzz_messages fuzz_join fuzz_frames fuzz_rendezvous fuzz_wire fuzz_guests)
   string(REPLACE fuzz_ "" short ${name})
   set(source ${kvg_fuzz_dir}/${name}.c)
   set(sources ${kvg_fuzz_${short}_sources})

@@ -256,6 +256,7 @@ static void place_second(KvgPlacement *second[2], KvgSequence *extra[2], int asl
 
 typedef struct Replacing {
     WireEdit  edit;    /* of what the survivor says to the newcomer */
+    int       begins_poor; /* so manieth allocation of the survivor's start fails; 0: none. Set to 0 where there are not so many */
     int       poor;    /* every second turn of either its so manieth allocation fails; 0: none */
     KvgStatus status[2];
     char      why[2][600];
@@ -281,7 +282,19 @@ static void replace_rank_1(Replacing *how, uint32_t count, KvgPlacement **joined
     if (how->edit != NULL) edit_messages_of(&comm[0], how->edit);
     with.comm = &comm[0];
     with.liveness = &liveness[0];
-    ck_assert_int_eq(kvg_grid_rebuild_start(scene.g.grid[0], (int[]){0}, 1, &with, &scene.report[0], &setups[0]), KVG_OK);
+    if (how->begins_poor > 0) kvg_fault_arm((uint64_t)how->begins_poor - 1);
+    KvgStatus begun = kvg_grid_rebuild_start(scene.g.grid[0], (int[]){0}, 1, &with, &scene.report[0], &setups[0]);
+    if (how->begins_poor > 0 && kvg_fault_disarm() == 0) how->begins_poor = 0;
+    if (begun != KVG_OK) { /* nothing has begun: the connections are the caller's still */
+        ck_assert_int_eq(begun, KVG_ENOMEM);
+        how->status[0] = how->status[1] = begun;
+        for (int r = 0; r < 2; r++) {
+            comm[r].ops->close(comm[r].self);
+            liveness[r].ops->close(liveness[r].self);
+        }
+        kvg_inproc_destroy(hub);
+        return;
+    }
     options.tp = 2;
     options.policy = &policy;
     options.comm = &comm[1];
@@ -392,6 +405,32 @@ START_TEST(test_turns_without_memory_are_made_again)
     for (uint32_t n = 0; n < SEQUENCES; n++) scene.s[1][n] = scene.report[1]->sequences[n].sequence;
     check_goes_on(&scene, 1);
     close_scene(&scene);
+}
+END_TEST
+
+/* Each allocation of a start: it has not begun, or the newcomer is told; another attempt ends well. */
+START_TEST(test_a_survivor_that_begins_without_memory_says_so)
+{
+    int told = 0, last = 0;
+
+    for (int nth = 1; !last; nth++) {
+        Replacing how = {.begins_poor = nth}, again = {0};
+        ck_assert_int_lt(nth, 100);
+        open_pair();
+        kill_rank(&scene, 1);
+        replace_rank_1(&how, 1, NULL);
+        last = how.begins_poor == 0;
+        if (last) replaced(&how);
+        else ck_assert_msg(how.status[0] == KVG_ENOMEM && (how.status[1] == KVG_ENOMEM || how.status[1] == KVG_EREFUSED), "%d: %s; %s", nth, how.why[0], how.why[1]);
+        told += how.status[1] == KVG_EREFUSED;
+        free_reports(&scene);
+        if (!last) {
+            replace_rank_1(&again, 1, NULL);
+            replaced(&again);
+        }
+        close_scene(&scene);
+    }
+    ck_assert_int_gt(told, 0);
 }
 END_TEST
 
@@ -590,6 +629,7 @@ int main(void)
     tcase_add_test(tests, test_an_empty_place_is_passed_over_by_changes_and_comparisons);
     tcase_add_loop_test(tests, test_a_newcomer_joins_with_every_placement_asleep_or_not, 0, 2);
     tcase_add_loop_test(tests, test_turns_without_memory_are_made_again, 1, 5);
+    tcase_add_test(tests, test_a_survivor_that_begins_without_memory_says_so);
     tcase_add_test(tests, test_a_newcomer_that_is_told_what_cannot_be_says_no);
     tcase_add_test(tests, test_a_newcomer_takes_a_place_where_nothing_is_placed);
     tcase_add_test(tests, test_a_newcomer_with_too_few_placements_is_refused);

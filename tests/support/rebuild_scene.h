@@ -45,7 +45,7 @@ typedef struct Scene {
     TestGrid     g;    /* g.grid[i] is of the i-th rank that lives */
     KvgSequence *s[TEST_RANKS_MAX][8];
     TestGrid     dead[4];
-    KvInproc    *hubs[4];
+    KvInproc    *hubs[32];
     int          deaths, hub_count, ranks; /* ranks: tp * pp */
     const Model *model;
     KvLayout     layout;
