@@ -19,7 +19,7 @@
 #include "schedule.h"
 #include "wire.h"
 
-enum { REFUSALS_MAX = 8 };
+enum { REFUSALS_MAX = 8, TURN_MS = 100, AWAY_NS = 5 * TURN_MS * 1000000 }; /* a turn waits TURN_MS at most */
 
 typedef struct Serve {
     Options    options;
@@ -29,6 +29,7 @@ typedef struct Serve {
     int        ended;  /* 1: stdin has ended */
     int        deaf;   /* 1: nobody reads stdout any more */
     uint64_t   steps, tokens, served, errors, from_ns;
+    uint64_t   watched_ns; /* when the deadline was looked at last */
 } Serve;
 
 static volatile sig_atomic_t asked_to_stop;
@@ -153,28 +154,27 @@ static void take_outcome(Serve *serve, const Report *report)
     if (serve->schedule.refused_in_row == REFUSALS_MAX) crew_blame(&serve->crew, -1, report->words);
 }
 
-/* 1 if one had something to say. */
-static int hear_workers(Serve *serve)
+static void hear_workers(Serve *serve)
 {
     Report report;
-    int    heard = 0;
 
     for (uint32_t rank = 0; rank < serve->crew.ranks && serve->crew.fault[0] == '\0'; rank++) {
-        heard |= serve->crew.heard[rank].revents != 0;
         if (crew_hear(&serve->crew, rank, &report) && report.kind == REPORT_OUTCOME) take_outcome(serve, &report);
     }
-    return heard;
 }
 
-/* Workers have deadlines of their own and say who is silent; this one is for those that cannot say anything. It is looked at when nothing is left to hear: while
- * a slow client held the frontend up, outcomes have waited in the sockets. */
+/* Workers have deadlines of their own and say who is silent; this one is for those that cannot say anything. Time in which the frontend itself was away,
+ * stopped or held up by a client that does not read, is not theirs: their outcomes may wait in the sockets, and orders may have been late. */
 static void watch_deadline(Serve *serve)
 {
-    const uint64_t most_ns = ((uint64_t)serve->crew.timeout_ms + serve->crew.peer_ms) * 1000000;
+    const uint64_t most_ns = ((uint64_t)serve->crew.timeout_ms + serve->crew.peer_ms) * 1000000, now = now_ns(), passed_ns = now - serve->watched_ns;
+    const uint64_t away_ns = passed_ns > AWAY_NS ? passed_ns : 0;
 
+    serve->watched_ns = now;
     for (uint32_t lane = 0; lane < serve->schedule.lanes; lane++) {
-        const Lane *at = &serve->schedule.lane[lane];
-        if (at->busy && now_ns() - at->sent_ns > most_ns) crew_find_cause(&serve->crew, -1, "a step was not decided before the deadline");
+        Lane *at = &serve->schedule.lane[lane];
+        at->sent_ns = at->sent_ns + away_ns < now ? at->sent_ns + away_ns : now;
+        if (at->busy && now - at->sent_ns > most_ns) crew_find_cause(&serve->crew, -1, "a step was not decided before the deadline");
     }
 }
 
@@ -200,16 +200,15 @@ static void serve_all(Serve *serve)
     const nfds_t  ranks = serve->crew.ranks;
 
     while (goes_on(serve)) {
-        int heard = 0;
         schedule_turn(&serve->schedule, now_ns());
         memcpy(ready, serve->crew.heard, ranks * sizeof *ready);
         ready[ranks] = (struct pollfd){ serve->ended ? -1 : serve->reader.fd, POLLIN, 0 };
-        if (poll(ready, ranks + 1, 100) > 0) {
+        if (poll(ready, ranks + 1, TURN_MS) > 0) {
             memcpy(serve->crew.heard, ready, ranks * sizeof *ready);
-            heard = hear_workers(serve);
+            hear_workers(serve);
             if (ready[ranks].revents != 0) take_lines(serve);
         }
-        if (!heard) watch_deadline(serve);
+        watch_deadline(serve);
     }
 }
 
@@ -253,7 +252,7 @@ static void begin(Serve *serve, const KvgLedger *ledger)
     serve->schedule = (Schedule){ .lanes = options->worker.lanes, .places = options->worker.places, .chunk = options->chunk, .spec = options->spec,
                                   .forks = options->forks, .send = send_order, .committed = tell_tokens, .user = serve, .ledger = *ledger, .empty = *ledger };
     serve->reader.fd = STDIN_FILENO;
-    serve->from_ns = now_ns();
+    serve->from_ns = serve->watched_ns = now_ns();
 }
 
 int main(int argc, char **argv)

@@ -154,21 +154,33 @@ static void ask_much(Client *client)
     for (int i = 0; i < 40; i++) client_say(client, "{\"id\": \"%d\", \"prompt\": \"go on and on\", \"max_tokens\": 150}\n", i);
 }
 
-/* Its outcomes waited in the sockets longer than any step may take; nothing is wrong with the workers. */
-START_TEST(test_a_client_that_reads_late_loses_nothing)
+static Client *start_impatient(const char *arguments)
 {
     Client *client;
-    json_t *line;
-    int     done = 0;
 
     setenv("KVGRID_TIMEOUT_MS", "400", 1);
     setenv("KVGRID_PEER_MS", "300", 1);
-    client = client_start("--pp 2", NULL);
+    client = client_start(arguments, NULL);
     unsetenv("KVGRID_TIMEOUT_MS");
     unsetenv("KVGRID_PEER_MS");
+    return client;
+}
+
+/* Its outcomes waited in the sockets longer than any step may take, because nobody read or because the frontend was stopped; nothing is wrong with the workers. */
+START_TEST(test_a_client_that_reads_late_and_a_frontend_that_was_stopped_lose_nothing)
+{
+    Client *client = start_impatient("--pp 2");
+    json_t *line;
+    int     done = 0;
+
     ask_much(client);
     client_hang_up(client);
-    nanosleep(&(struct timespec){ .tv_sec = 2 }, NULL);
+    if (_i > 0) {
+        json_decref(line_with(client, "tokens"));
+        kill(client->pid, SIGSTOP);
+    }
+    nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 200000000 }, NULL);
+    if (_i > 0) kill(client->pid, SIGCONT);
     while ((line = client_line(client)) != NULL) {
         ck_assert_msg(json_object_get(line, "fault") == NULL, "%s", client_text(line, "fault"));
         done += json_is_true(json_object_get(line, "done"));
@@ -369,7 +381,7 @@ int main(void)
     tcase_add_test(tcase, test_a_line_without_end_is_skipped_and_the_next_is_served);
     tcase_add_test(tcase, test_what_never_fits_is_refused_by_name_and_others_go_on);
     tcase_add_test(tcase, test_a_client_that_goes_away_ends_the_frontend_and_its_workers);
-    tcase_add_test(tcase, test_a_client_that_reads_late_loses_nothing);
+    tcase_add_loop_test(tcase, test_a_client_that_reads_late_and_a_frontend_that_was_stopped_lose_nothing, 0, 4);
     tcase_add_test(tcase, test_a_frontend_whose_client_has_stopped_reading_can_be_asked_to_stop);
     tcase_add_test(tcase, test_workers_leave_the_end_to_their_frontend);
     tcase_add_loop_test(tcase, test_closed_and_unreadable_standard_files_are_no_workers_sockets, 0, 5);
