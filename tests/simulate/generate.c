@@ -128,7 +128,8 @@ static void draw_faults_of(World *w, Truth *truth)
 static void name_sequence(World *w, Truth *truth, uint32_t place, uint32_t i, const Rank *rank)
 {
     const RefSeq *seq = &w->front.seq[i];
-    uint32_t      owed = seq->tainted ? 0 : kvg_kv_cache_replay(&rank->seq[i]->cache);
+    int           parted = w->apart && rank->seq[i] == NULL; /* refused on this rank alone, before a vote has told it so */
+    uint32_t      owed = seq->tainted || parted ? 0 : kvg_kv_cache_replay(&rank->seq[i]->cache);
     uint32_t      rows = draw_rows(w), room = SIM_STEP_ROWS - 2;
 
     if (owed > 0 && chance(&w->draws, 4)) {

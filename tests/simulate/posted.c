@@ -170,6 +170,8 @@ Went op_posted(World *w, int r, Op *op)
     }
     if (op->only_rank < 0 && !w->apart) {
         op_compare(w, r, op, status, rank->seq[op->seq]);
+    } else if (op->only_rank < 0 && op->done == 0) { /* ranks whose calls went apart may answer otherwise, until a vote says so */
+        op->status = status;
     }
     if (op->only_rank >= 0) {
         w->apart = 1;
