@@ -21,6 +21,11 @@ typedef struct Rebuilding {
     uint64_t          began_ns[SIM_RANKS];
     KvgRebuildReport *report[SIM_RANKS];
     uint64_t          id[SIM_RANKS][SIM_SEQS]; /* of the survivors' sequences before; 0: none */
+    uint64_t          made_by;                 /* mask: who has published it */
+    Reference         before;                  /* and what it was before that, should all of them die before they tell it */
+    uint64_t          ranks_before;
+    int               apart_before;
+    KvgSequence      *handle[SIM_RANKS][SIM_SEQS];
 } Rebuilding;
 
 static uint64_t every_place(const World *w)
@@ -373,6 +378,13 @@ static void adopt(World *w, Rebuilding *b, int r)
 /* What a rebuild has made, on every rank that lives: those in doubt will publish it with the next settle. */
 static void take_over(World *w, Rebuilding *b, const KvgRebuildReport *report)
 {
+    b->before = w->front;
+    b->ranks_before = w->grid_ranks;
+    b->apart_before = w->apart;
+    for (int r = 0; r < w->ranks; r++) {
+        memcpy(b->handle[r], w->rank[r].seq, sizeof b->handle[r]);
+        b->made_by |= (uint64_t)ended_well(w, b, r) << r;
+    }
     reference_after(w, b, report);
     for (int r = 0; r < w->ranks; r++) {
         if (!takes_part(b, r)) continue;
@@ -390,6 +402,34 @@ static void take_over(World *w, Rebuilding *b, const KvgRebuildReport *report)
     for (uint32_t t = 0; t < SIM_TRUTHS; t++) w->truth[t].number = 0; /* of the ranks that were */
     w->back = w->front;
     w->apart = 0;
+}
+
+static int holds(KvgSequence *const handle[SIM_SEQS], const Reference *reference)
+{
+    for (uint32_t i = 0; i < SIM_SEQS; i++) {
+        const RefSeq *seq = &reference->seq[i];
+        if ((handle[i] != NULL && handle[i]->open) != seq->open) return 0;
+        if (seq->open && (handle[i]->id != seq->id || handle[i]->cache.pos != seq->len)) return 0;
+    }
+    return 1;
+}
+
+/* Those who had published it died before anybody settled with them: it has never been, as a step that only the dead have published. */
+static int take_back(World *w, const Rebuilding *b, uint64_t members)
+{
+    int first = __builtin_ctzll(members);
+
+    if ((members & b->made_by) != 0 || holds(w->rank[first].seq, &w->front)) {
+        return 0;
+    }
+    SIM_CHECK(w, holds(b->handle[first], &b->before), "rank %d holds neither what was before a rebuild that the dead alone have published nor what it made", first);
+    for (int r = 0; r < w->ranks; r++) {
+        if (members >> r & 1) memcpy(w->rank[r].seq, b->handle[r], sizeof b->handle[r]);
+    }
+    w->front = w->back = b->before;
+    w->grid_ranks = b->ranks_before;
+    w->apart = b->apart_before;
+    return 1;
 }
 
 static void free_reports(World *w, Rebuilding *b)
@@ -469,6 +509,7 @@ int rebuild(World *w, Attempt *attempt)
         parted = b.joins && !made;
         uint64_t members = parted ? settle_list(w, attempt) : settle_members(w, attempt);
         w->over = members == 0;
+        made = made && (members == 0 || !take_back(w, &b, members));
         if (members == 0 || (made && members == w->grid_ranks)) { /* it was in doubt for some, and is made by settling */
             if (members != 0) world_compare(w, &w->front);
             return members != 0;
