@@ -9,9 +9,9 @@ KvgStatus kvg_batch_create(KvgPlacement *placement, uint32_t slots, KvgBatch **b
     KvgBatch *batch;
     void     *memory = NULL, *sequences = NULL, *serials = NULL, *slot_of = NULL, *pass = NULL, *pass_device = NULL;
 
-    if (placement == NULL || batch_p == NULL || slots < 1 || slots > placement->options.max_step_sequences) {
-        return kvg_fail(KVG_EINVAL, "a batch of %u places: it takes 1 to %u (max_step_sequences of the placement)", slots,
-                        placement == NULL ? 0 : placement->options.max_step_sequences);
+    if (placement == NULL || batch_p == NULL) return kvg_fail(KVG_EINVAL, "kvg_batch_create needs a placement and a place for the batch");
+    if (slots < 1 || slots > placement->options.max_step_sequences) {
+        return kvg_fail(KVG_EINVAL, "a batch of %u places: it takes 1 to %u (max_step_sequences of the placement)", slots, placement->options.max_step_sequences);
     }
     KVG_TRY(kvg_placement_awake(placement));
     KVG_TRY(kvg_calloc(1, sizeof *batch, "a batch", &memory));
@@ -68,8 +68,10 @@ void kvg_batch_destroy(KvgBatch *batch)
 
 KvgStatus kvg_batch_set(KvgBatch *batch, uint32_t slot, KvgSequence *sequence)
 {
-    KvDev *device = &batch->placement->device;
+    KvDev *device;
 
+    if (batch == NULL) return kvg_fail(KVG_EINVAL, "kvg_batch_set needs a batch");
+    device = &batch->placement->device;
     if (slot >= batch->slots || (sequence != NULL && (sequence->placement != batch->placement || !sequence->open))) {
         return kvg_fail(KVG_EINVAL, "place %u of a batch of %u, and an open sequence of the same placement (or NULL), are needed", slot,
                         batch->slots);

@@ -257,7 +257,11 @@ void kvg_grid_destroy(KvgGrid *grid)
     if (grid == NULL) {
         return;
     }
-    KVG_ASSERT(grid->placements == NULL);
+    if (grid->placements != NULL) {
+        kvg_log(KVG_LOG_ERROR, "a grid with placements was to be destroyed, and stays");
+        (void)kvg_fail(KVG_EBUSY, "the grid has placements, which stand on it, and was not destroyed: kvg_placement_destroy them first");
+        return;
+    }
     kvg_voted_resolve(grid, 0);
     kvg_votes_free(grid->votes);
     if (grid->comm.ops != NULL) {

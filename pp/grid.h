@@ -38,7 +38,7 @@ typedef struct KvgGridOptions {
 KVG_API KvgStatus kvg_grid_create(const KvgBootstrap *bootstrap, const KvgGridOptions *options, KvgGrid **grid);
 /** All ranks of an in-process hub at once: grids [ranks], one thread drives them all. comm and liveness of `options` must be NULL. */
 KVG_API KvgStatus kvg_grid_create_inproc(KvInproc *hub, int ranks, const KvgGridOptions *options, KvgGrid **grids);
-/** Placements must be destroyed first. Waits for nobody. Reach: local. */
+/** Placements must be destroyed first: while there are any, the grid stays whole, and the last error says so (EBUSY). Waits for nobody. Reach: local. */
 KVG_API void kvg_grid_destroy(KvgGrid *grid);
 
 KVG_API int      kvg_grid_rank(const KvgGrid *grid);

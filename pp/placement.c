@@ -45,7 +45,11 @@ void kvg_placement_destroy(KvgPlacement *placement)
     if (placement == NULL) {
         return;
     }
-    KVG_ASSERT(placement->batches == 0);
+    if (placement->batches != 0) {
+        kvg_log(KVG_LOG_ERROR, "a placement was to be destroyed before its batches (%u), and stays", placement->batches);
+        (void)kvg_fail(KVG_EBUSY, "%u batch(es) of the placement stand on it, and it was not destroyed: kvg_batch_destroy them first", placement->batches);
+        return;
+    }
     const Voted *cast = placement->grid->cast != NULL ? placement->grid->cast->state : NULL;
     if (cast != NULL && (cast->placement == placement || cast->placement == NULL)) { /* a rebuild names them all */
         kvg_voted_resolve(placement->grid, 0);

@@ -44,7 +44,8 @@ typedef struct KvgPlaceOptions {
 KVG_API KvgStatus kvg_place(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement);
 KVG_API KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement,
                                   KvgSetup **setup);
-/** Closes what is open, gives back all memory. Batches must be destroyed first. Reach: local. */
+/** Closes what is open, gives back all memory. Batches must be destroyed first: while there are any, it stays whole, and the last error says so (EBUSY).
+ *  Reach: local. */
 KVG_API void kvg_placement_destroy(KvgPlacement *placement);
 
 /** The agreed numbers; valid as long as the placement. */

@@ -431,8 +431,56 @@ START_TEST(test_shapes_that_do_not_fit_the_ranks)
 }
 END_TEST
 
+static int stays_told;
+static void count_stays(void *user, KvgLogLevel level, const char *sentence)
+{
+    (void)user;
+    stays_told += level == KVG_LOG_ERROR && strstr(sentence, "stays") != NULL;
+}
+
+START_TEST(test_what_others_stand_on_is_not_destroyed_and_says_so)
+{
+    KvgBootstrap    bootstrap = KVG_BOOTSTRAP_INIT;
+    KvgGridOptions  on = KVG_GRID_OPTIONS_INIT;
+    KvgPlaceOptions as = life_options(2, 1 << 20);
+    ModelConfig     config = model_file("tinyllama-1.1b.json");
+    KvgGrid        *grid;
+    KvgPlacement   *placement;
+    KvgBatch       *batches[2];
+    KvgSequence    *sequence;
+
+    as.memory_bytes = 64 << 20;
+    stays_told = 0;
+    kvg_log_set(count_stays, NULL);
+    ck_assert_int_eq(kvg_grid_create(&bootstrap, &on, &grid), KVG_OK);
+    ck_assert_msg(kvg_place(grid, &config, &as, &placement) == KVG_OK, "%s", kvg_last_error());
+    for (int i = 0; i < 2; i++) ck_assert_int_eq(kvg_batch_create(placement, 1, &batches[i]), KVG_OK);
+    ck_assert_int_eq(kvg_batch_create(NULL, 1, &batches[0]), KVG_EINVAL);
+    ck_assert_int_eq(kvg_batch_create(placement, 1, NULL), KVG_EINVAL);
+    ck_assert_int_eq(kvg_batch_set(NULL, 0, NULL), KVG_EINVAL);
+
+    kvg_placement_destroy(placement);
+    ck_assert_msg(strstr(kvg_last_error(), "2 batch(es) of") != NULL, "%s", kvg_last_error());
+    kvg_grid_destroy(grid);
+    ck_assert_msg(strstr(kvg_last_error(), "placements") != NULL, "%s", kvg_last_error());
+    ck_assert_int_eq(stays_told, 2);
+    ck_assert_msg(kvg_sequence_open(placement, 1, 8, &sequence) == KVG_OK, "%s", kvg_last_error()); /* whole */
+
+    kvg_batch_destroy(batches[0]);
+    kvg_placement_destroy(placement);
+    ck_assert_msg(strstr(kvg_last_error(), "1 batch(es) of") != NULL, "%s", kvg_last_error());
+    kvg_batch_destroy(batches[1]);
+    kvg_placement_destroy(placement);
+    kvg_grid_destroy(grid);
+    ck_assert_int_eq(stays_told, 3);
+    kvg_log_set(NULL, NULL);
+    kvg_model_config_free(&config);
+}
+END_TEST
+
 LIFE_MAIN("place", test_a_differing_item_is_named_with_both_ranks, test_one_rank_that_cannot_take_part_is_named_by_the_others,
           test_unequal_memory_agrees_on_the_least_and_names_the_limiting_rank, test_a_given_fence_is_kept_and_a_wrong_one_refused,
           test_more_ranks_than_heads_hold_replicas_that_must_be_equal, test_heads_that_do_not_divide_are_refused_and_what_works_is_listed,
           test_too_little_memory_for_rows_or_slots_is_named, test_layers_that_share_planes_write_nothing_and_read_their_source,
-          test_every_acquisition_may_fail_and_nothing_leaks, test_shapes_that_do_not_fit_the_ranks)
+          test_every_acquisition_may_fail_and_nothing_leaks, test_shapes_that_do_not_fit_the_ranks,
+          test_what_others_stand_on_is_not_destroyed_and_says_so)
