@@ -344,19 +344,38 @@ KvgStatus kvg_grid_whole(KvgGrid *grid)
     return KVG_OK;
 }
 
+static void set_state(KvgGrid *grid, KvgStatus state, const char *format, va_list arguments)
+{
+    vsnprintf(grid->why, sizeof grid->why, format, arguments);
+    grid->state = state;
+    kvg_log(KVG_LOG_ERROR, "rank %d: %s", grid->rank, grid->why);
+}
+
 KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...)
 {
     va_list arguments;
 
     if (grid->state == KVG_OK) { /* the first cause is the one worth telling */
         va_start(arguments, format);
-        vsnprintf(grid->why, sizeof grid->why, format, arguments);
+        set_state(grid, state, format, arguments);
         va_end(arguments);
-        grid->state = state;
-        kvg_log(KVG_LOG_ERROR, "rank %d: %s", grid->rank, grid->why);
-        say_stopped(grid, 2, 0);
+        kvg_grid_stops(grid);
     }
     return kvg_fail(state, "%s", grid->why);
+}
+
+void kvg_grid_settled(KvgGrid *grid, KvgStatus state, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    set_state(grid, state, format, arguments);
+    va_end(arguments);
+}
+
+void kvg_grid_stops(KvgGrid *grid)
+{
+    say_stopped(grid, 2, 0);
 }
 
 /* ---- turns */

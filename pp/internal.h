@@ -172,6 +172,10 @@ KvgStatus kvg_grid_turn(KvgGrid *grid);
 /* The grid can step or be called; else its state with the sentence that was set when it changed. */
 KvgStatus kvg_grid_usable(const KvgGrid *grid);
 KvgStatus kvg_grid_fail(KvgGrid *grid, KvgStatus state, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The state that all who settled come to alike. Nobody is told that this rank posts nothing: the word would be of the new epoch, where a rebuild lets it post. */
+void kvg_grid_settled(KvgGrid *grid, KvgStatus state, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Tells the others, once, that this rank posts nothing more in this epoch: they need not wait for its records. */
+void kvg_grid_stops(KvgGrid *grid);
 /* Some ranks were left out for good by a rebuild: ENOTSUP, naming `call` and the first of them. */
 KvgStatus kvg_grid_no_hole(const KvgGrid *grid, const char *call);
 /* The lowest rank that takes part. */

@@ -271,10 +271,10 @@ static void name_state(KvgGrid *grid, const KvgSetup *setup, int differs)
     }
     grid->state = KVG_OK;
     if (differs >= 0) {
-        kvg_grid_fail(grid, KVG_ELAYOUT, "settled, but rank %d and rank %d have made different posted calls (one had gone further in its program): "
-                      "close the sequences and rebuild the grid", grid->rank, differs);
+        kvg_grid_settled(grid, KVG_ELAYOUT, "settled, but rank %d and rank %d have made different posted calls (one had gone further in its program): "
+                         "close the sequences and rebuild the grid", grid->rank, differs);
     } else if (left_out >= 0) {
-        kvg_grid_fail(grid, KVG_EPEER, "settled without rank %d: what is committed can be read and closed; rebuild the grid to go on", left_out);
+        kvg_grid_settled(grid, KVG_EPEER, "settled without rank %d: what is committed can be read and closed; rebuild the grid to go on", left_out);
     }
 }
 

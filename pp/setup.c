@@ -64,6 +64,7 @@ static void end(KvgSetup *setup, KvgStatus result)
     if (is_in_doubt(setup, result)) {
         kvg_grid_fail(setup->grid, KVG_EINDOUBT, "%s is in doubt: this rank has voted for it, and %.300s; it is neither made nor undone until "
                       "kvg_grid_settle", setup->what, setup->why);
+        kvg_grid_stops(setup->grid); /* after a loss too, where the state had a cause before: others may have published, and post */
         return;
     }
     if (setup->grid->cast == setup) {
