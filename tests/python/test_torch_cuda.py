@@ -33,7 +33,7 @@ class TorchCuda(unittest.TestCase):
     def placed(self, **options):
         grid = kvgrid.Grid()
         with kvgrid.ModelConfig(rows.MODEL) as config:
-            return grid, grid.place(config, device=self.device, memory_bytes=64 << 20, max_sequences=2, **options)
+            return grid, grid.place(config, device=self.device, memory_bytes=512 << 20, max_sequences=2, **options)
 
     def test_tensors_are_on_the_device_of_their_formats_and_keep_the_placement(self):
         grid, placement = self.placed(format_k="f16", format_v="fp8")

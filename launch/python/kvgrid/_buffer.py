@@ -1,6 +1,6 @@
 """Buffer: a piece of memory that kvgrid owns, seen in place. Nothing is copied, and what is written through it is written there.
 
-    buffer.memory                a memoryview, host memory with no gaps (Python 3.12: memoryview(buffer) as well); buffer.array: a ctypes array
+    buffer.memory                a memoryview, host memory with no gaps (Python 3.12: memoryview(buffer) as well, but for f16); buffer.array: a ctypes array
     numpy.asarray(buffer)        host memory, strided; bf16 and f8 come as unsigned integers, which NumPy has no other names for
     torch.from_dlpack(buffer)    DLPack, host and CUDA memory; bf16 is bf16. jax, cupy and numpy.from_dlpack likewise
 
@@ -92,6 +92,8 @@ class Buffer:
         return memoryview(self.array).cast("B").cast(self.kind.format, self.shape)
 
     def __buffer__(self, flags):  # Python 3.12 and later
+        if self.kind is F16:  # ctypes and memoryview have words for it alone; NumPy asks here first, and then finds float16 below
+            raise BufferError("f16 as 16-bit words: buffer.memory; as numbers: numpy.asarray(buffer)")
         return self.memory
 
     @property
