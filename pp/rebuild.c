@@ -509,16 +509,19 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
     return kvg_setup_wait(setup);
 }
 
-KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *bootstrap, const int *survivors, int survivor_count,
+KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *given_bootstrap, const int *survivors, int survivor_count,
                            const KvgRebuildOptions *given, KvgRebuildReport **report)
 {
-    KvgRebuildOptions own, *options = &own;
-    KvgSetup *setup = NULL;
+    static const KvgBootstrap alone = KVG_BOOTSTRAP_INIT;
+    KvgRebuildOptions         own, *options = &own;
+    KvgBootstrap              bootstrap;
+    KvgSetup                 *setup = NULL;
 
     KVG_TRY(check_call(grid, survivors, survivor_count, given, options));
-    if (bootstrap == NULL) {
+    if (given_bootstrap == NULL) {
         return kvg_setup_finish(kvg_grid_rebuild_start(grid, survivors, survivor_count, options, report, &setup), &setup);
     }
-    KVG_TRY(check_bootstrap(grid, bootstrap));
-    return rebuild_joined(grid, bootstrap, survivors, survivor_count, options, report);
+    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given_bootstrap, alone, bootstrap));
+    KVG_TRY(check_bootstrap(grid, &bootstrap));
+    return rebuild_joined(grid, &bootstrap, survivors, survivor_count, options, report);
 }

@@ -358,24 +358,27 @@ KvgStatus kvg_grid_join_start(int rank, int ranks, const KvgGridOptions *given, 
     return status;
 }
 
-KvgStatus kvg_grid_join(const KvgBootstrap *bootstrap, const KvgGridOptions *given, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
+KvgStatus kvg_grid_join(const KvgBootstrap *given_bootstrap, const KvgGridOptions *given, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
                         KvgRebuildReport **report)
 {
+    static const KvgBootstrap alone = KVG_BOOTSTRAP_INIT;
+    KvgBootstrap   bootstrap;
     KvgGridOptions own = KVG_GRID_OPTIONS_INIT, *options = &own;
-    KvgGrid  *made = NULL;
-    KvgSetup *setup = NULL;
-    KvgStatus status;
+    KvgGrid       *made = NULL;
+    KvgSetup      *setup = NULL;
+    KvgStatus      status;
 
     KVG_TRY(check_call(given, joins, join_count, grid));
-    if (bootstrap == NULL || bootstrap->ranks < 2 || bootstrap->allgather == NULL) {
+    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given_bootstrap, alone, bootstrap));
+    if (bootstrap.ranks < 2 || bootstrap.allgather == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_join needs the bootstrap that the survivors rebuild over");
     }
     status = kvg_grid_take_options(given, options);
     if (status == KVG_OK) {
-        status = kvg_grid_make(options, bootstrap->rank, bootstrap->ranks, &made);
+        status = kvg_grid_make(options, bootstrap.rank, bootstrap.ranks, &made);
     }
-    KVG_TRY_GOTO(kvg_rebuild_knock(bootstrap, status, options->policy), err_destroy);
-    KVG_TRY_GOTO(kvg_grid_connect(made, bootstrap, options->comm, options->liveness, &made->comm, &made->liveness), err_destroy);
+    KVG_TRY_GOTO(kvg_rebuild_knock(&bootstrap, status, options->policy), err_destroy);
+    KVG_TRY_GOTO(kvg_grid_connect(made, &bootstrap, options->comm, options->liveness, &made->comm, &made->liveness), err_destroy);
     KVG_TRY_GOTO(start(made, joins, join_count, grid, report, &setup), err_destroy);
     return kvg_setup_wait(setup);
 err_destroy:

@@ -67,6 +67,8 @@ START_TEST(test_a_newcomer_that_is_refused_keeps_nothing)
     two_ranks(&self, 1);
     refused(kvg_grid_join(NULL, &options, NULL, 0, &grid, &report), KVG_EINVAL, "bootstrap");
     refused(kvg_grid_join(&alone, &options, NULL, 0, &grid, &report), KVG_EINVAL, "bootstrap");
+    alone.size = 0;
+    refused(kvg_grid_join(&alone, &options, NULL, 0, &grid, &report), KVG_EINVAL, "KvgBootstrap");
     gathering.rounds = 1;
     gathering.other = KVG_ENOMEM; /* a survivor could not come: all leave */
     refused(kvg_grid_join(&self, &options, NULL, 0, &grid, &report), KVG_EREFUSED, "rank 0 answers ENOMEM");
