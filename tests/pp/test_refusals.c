@@ -106,7 +106,7 @@ START_TEST(test_placements_that_are_asked_wrongly_are_refused)
     REFUSED(kvg_batch_create(placement, 3, &batch), KVG_EINVAL, "1 to 2");
     kvg_placement_destroy(placement);
     placement = NULL;
-    REFUSED(kvg_batch_create(NULL, 1, &batch), KVG_EINVAL, "1 to 0");
+    REFUSED(kvg_batch_create(NULL, 1, &batch), KVG_EINVAL, "needs a placement");
     REFUSED(kvg_batch_create(g.placement[0], 0, &batch), KVG_EINVAL, "a batch of 0");
     REFUSED(kvg_stats(g.placement[0], &stats), KVG_EINVAL, "size is set");
     REFUSED(kvg_stats(NULL, &stats), KVG_EINVAL, "placement");

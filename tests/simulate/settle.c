@@ -302,6 +302,9 @@ static void restart_program(World *w)
         w->rank[r].pc = w->log_end;
         w->rank[r].doubt = w->rank[r].stopped = 0;
         w->rank[r].wait_since_ns = 0;
+        if (!w->rank[r].dead && w->rank[r].placement != NULL && !w->rank[r].placement->asleep && w->rank[r].batch[0] == NULL) {
+            world_begin_rank(w, r); /* a newcomer that was woken by the settle */
+        }
     }
 }
 

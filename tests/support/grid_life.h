@@ -137,6 +137,7 @@ static inline int life_run(Suite *suite)
 #define LIFE_MAIN(name, ...)                                                                                             \
     int main(void)                                                                                                       \
     {                                                                                                                    \
+        if (test_device_missing()) return test_device_missing();                                                         \
         const TTest *tests[] = {__VA_ARGS__};                                                                            \
         Suite       *suite = suite_create(name);                                                                         \
         TCase       *tc = tcase_create(name);                                                                            \
