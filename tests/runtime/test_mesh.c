@@ -1,6 +1,5 @@
 /* The socket mesh between forked processes: traffic, death, frost, strangers, absence, and nothing left behind. */
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,6 +12,8 @@
 #include "runtime/base/memory.h"
 #include "runtime/comm/mesh_internal.h"
 #include "tests/support/fork_bootstrap.h"
+#include "tests/support/comm_wait.h"
+#include "tests/support/open_fds.h"
 
 #define BIG   ((size_t)4 << 20)
 #define SEC   1000000000ull
@@ -37,71 +38,6 @@ static KvgStatus create(ForkRank *rank, KvComm *comm, KvLiveness *live)
     KvMeshOptions options = options_of(rank->argument);
 
     return kvg_mesh_create(&rank->bootstrap, &options, comm, live);
-}
-
-static void close_both(KvComm *comm, KvLiveness *live)
-{
-    comm->ops->close(comm->self);
-    live->ops->close(live->self);
-}
-
-static int open_fds(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    int  count = 0;
-
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
-
-/* The next record of any peer within 5 s; NULL after. */
-static const uint64_t *await_record(KvComm *comm, int *peer)
-{
-    uint64_t begin = comm->ops->now_ns(comm->self);
-
-    for (uint64_t rounds = 0; comm->ops->now_ns(comm->self) - begin < 5 * SEC; rounds++) {
-        const uint64_t *record = comm->ops->take(comm->self, peer);
-
-        if (record != NULL) {
-            return record;
-        }
-        comm->ops->relax(comm->self, rounds);
-    }
-    return NULL;
-}
-
-static int await_message(KvComm *comm, int *peer, const void **bytes, size_t *byte_count)
-{
-    uint64_t begin = comm->ops->now_ns(comm->self);
-
-    for (uint64_t rounds = 0; comm->ops->now_ns(comm->self) - begin < 5 * SEC; rounds++) {
-        if (comm->ops->recv(comm->self, peer, bytes, byte_count) != KVG_OK) {
-            return 0;
-        }
-        if (*peer >= 0) {
-            return 1;
-        }
-        comm->ops->relax(comm->self, rounds);
-    }
-    return 0;
-}
-
-/* Seconds until `peer` is lost, polling; negative when it is not within `limit`. */
-static double await_loss(KvLiveness *live, int peer, double limit)
-{
-    double begin = fork_seconds();
-
-    while (!live->ops->lost(live->self, peer)) {
-        if (fork_seconds() - begin > limit) {
-            return -1;
-        }
-        live->ops->poll(live->self);
-        fork_sleep_ms(1);
-    }
-    return fork_seconds() - begin;
 }
 
 static void run(int ranks, ForkBody body)

@@ -1,7 +1,6 @@
 /* The rendezvous over TCP between forked processes: all-gathers, who is turned away and what for, loss, bounds, and nothing left behind. */
 #include <arpa/inet.h>
 #include <check.h>
-#include <dirent.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "runtime/base/memory.h"
 #include "runtime/comm/rendezvous_internal.h"
 #include "tests/support/fork_bootstrap.h"
+#include "tests/support/open_fds.h"
 
 #define SECRET "0123456789abcdef0123456789abcdef"
 
@@ -67,18 +67,6 @@ static KvgStatus create(const ForkRank *rank, KvgBootstrap *bootstrap)
 static KvgStatus gather(const KvgBootstrap *bootstrap, const void *mine, void *all, size_t bytes, uint32_t timeout_ms)
 {
     return bootstrap->allgather(bootstrap->user, mine, all, bytes, timeout_ms);
-}
-
-static int open_fds(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    int  count = 0;
-
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
 }
 
 static int run_codes(int ranks, ForkBody body, const char *secret, int which, uint32_t deadline_ms, int *codes)

@@ -10,6 +10,7 @@
 
 #include "runtime/base/memory.h"
 #include "tests/support/fork_bootstrap.h"
+#include "tests/support/open_fds.h"
 
 #define PIECE 65536u /* of an all-gather; as in shm_bootstrap.c */
 
@@ -53,18 +54,6 @@ static KvgStatus create(const ForkRank *rank, KvgBootstrap *bootstrap)
 static KvgStatus gather(const KvgBootstrap *bootstrap, const void *mine, void *all, size_t bytes, uint32_t timeout_ms)
 {
     return bootstrap->allgather(bootstrap->user, mine, all, bytes, timeout_ms);
-}
-
-static int open_fds(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    int  count = 0;
-
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
 }
 
 static void run(int ranks, ForkBody body)

@@ -1,6 +1,5 @@
 /* Records and messages over shared memory between forked processes: traffic through small lanes, death, frost, departure, malice, nothing left behind. */
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,6 +11,8 @@
 #include "runtime/base/memory.h"
 #include "runtime/comm/shm_internal.h"
 #include "tests/support/fork_bootstrap.h"
+#include "tests/support/comm_wait.h"
+#include "tests/support/open_fds.h"
 
 #define LANE 4096u
 #define BIG  ((size_t)1 << 20)
@@ -24,69 +25,6 @@ static KvgStatus create(ForkRank *rank, KvComm *comm, KvLiveness *live)
     options.timeout_ms = 5000;
     options.lane_bytes = LANE; /* the least: everything wraps, everything waits */
     return kvg_comm_shm_create(&rank->bootstrap, &options, comm, live);
-}
-
-static void close_both(KvComm *comm, KvLiveness *live)
-{
-    comm->ops->close(comm->self);
-    live->ops->close(live->self);
-}
-
-static int open_fds(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    int  count = 0;
-
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
-
-static const uint64_t *await_record(KvComm *comm, int *peer)
-{
-    uint64_t begin = comm->ops->now_ns(comm->self);
-
-    for (uint64_t rounds = 0; comm->ops->now_ns(comm->self) - begin < 5 * SEC; rounds++) {
-        const uint64_t *record = comm->ops->take(comm->self, peer);
-
-        if (record != NULL) {
-            return record;
-        }
-        comm->ops->relax(comm->self, rounds);
-    }
-    return NULL;
-}
-
-static int await_message(KvComm *comm, int *peer, const void **bytes, size_t *byte_count)
-{
-    uint64_t begin = comm->ops->now_ns(comm->self);
-
-    for (uint64_t rounds = 0; comm->ops->now_ns(comm->self) - begin < 5 * SEC; rounds++) {
-        if (comm->ops->recv(comm->self, peer, bytes, byte_count) != KVG_OK) {
-            return 0;
-        }
-        if (*peer >= 0) {
-            return 1;
-        }
-        comm->ops->relax(comm->self, rounds);
-    }
-    return 0;
-}
-
-static double await_loss(KvLiveness *live, int peer, double limit)
-{
-    double begin = fork_seconds();
-
-    while (!live->ops->lost(live->self, peer)) {
-        if (fork_seconds() - begin > limit) {
-            return -1;
-        }
-        live->ops->poll(live->self);
-        fork_sleep_ms(1);
-    }
-    return fork_seconds() - begin;
 }
 
 static void run(int ranks, ForkBody body)
@@ -333,7 +271,9 @@ static int body_kill(ForkRank *rank)
     FORK_CHECK(live.ops->lost(live.self, 2 - comm.rank) == 0);
     FORK_CHECK(strcmp(live.ops->why(live.self, 2 - comm.rank), "") == 0);
     atomic_fetch_add(&rank->shared->words[0], 1);
-    FORK_CHECK(fork_await(rank->shared, 0, 2));
+    for (uint64_t begin = comm.ops->now_ns(comm.self); atomic_load(&rank->shared->words[0]) < 2;) { /* what waits for room in the other's lane leaves meanwhile */
+        FORK_CHECK(comm.ops->now_ns(comm.self) - begin < COMM_WAIT_NS && comm.ops->take(comm.self, &peer) == NULL);
+    }
     close_both(&comm, &live);
     FORK_CHECK(kvg_live_allocations() == 0);
     return 0;
