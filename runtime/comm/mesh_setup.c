@@ -9,61 +9,31 @@
  * all-gather can still say who is missing. */
 #include "runtime/comm/mesh_internal.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/sized.h"
-#include "runtime/comm/clock.h"
+#include "runtime/comm/meeting.h"
 
-#define TIMEOUT_MS_DEFAULT   30000u
 #define HEARTBEAT_MS_DEFAULT 100u
 #define RANKS_MAX            65536
 
 typedef struct Setup {
-    const KvgBootstrap *bootstrap;
-    KvMeshOptions      options; /* zeros replaced by what they mean */
-    uint64_t            deadline_ns;
-    int                 unix_fd, tcp_fd; /* listening; -1: not */
-    MeshIdentity       *identities; /* [ranks] */
-    MeshAddress        *addresses;  /* [ranks] */
-    MeshReady          *readies;    /* [ranks] */
-    char                sentence[600]; /* why this rank fails; all-gathers in between may overwrite the last error */
+    Meeting       meeting;
+    KvMeshOptions options; /* zeros replaced by what they mean */
+    int           unix_fd, tcp_fd; /* listening; -1: not */
+    MeshIdentity *identities; /* [ranks] */
+    MeshAddress  *addresses;  /* [ranks] */
+    MeshReady    *readies;    /* [ranks] */
+    Mesh         *mesh;       /* NULL: none yet, or handed out */
 } Setup;
-
-/* Keeps the first failure of this rank and its sentence. */
-static void setup_note(Setup *setup, KvgStatus *status, KvgStatus step)
-{
-    if (*status == KVG_OK && step != KVG_OK) {
-        *status = step;
-        snprintf(setup->sentence, sizeof setup->sentence, "%s", kvg_last_error());
-    }
-}
-
-static KvgStatus setup_gather(Setup *setup, const void *mine, void *all, size_t bytes)
-{
-    uint64_t now_ns = kvg_clock_ns();
-    uint64_t left_ms = kvg_monus_u64(setup->deadline_ns, now_ns) / 1000000;
-
-    if (setup->bootstrap->ranks == 1) { /* a bootstrap of one rank needs no all-gather */
-        memcpy(all, mine, bytes);
-        return KVG_OK;
-    }
-    return setup->bootstrap->allgather(setup->bootstrap->user, mine, all, bytes, left_ms > 0 ? (uint32_t)left_ms : 1);
-}
-
-static KvgStatus fail_for_rank(int rank, KvgStatus status)
-{
-    return kvg_fail(KVG_EPEER, "mesh: rank %d could not set up (%s); see its own message", rank, kvg_status_name(status));
-}
 
 /* ---- 1 identities */
 
 static KvgStatus check_identities(Setup *setup)
 {
     const MeshIdentity *all = setup->identities;
-    int                 ranks = setup->bootstrap->ranks, rank = setup->bootstrap->rank;
+    int                 ranks = setup->meeting.bootstrap.ranks, rank = setup->meeting.bootstrap.rank;
 
     for (int peer = 0; peer < ranks; peer++) {
         setup->identities[peer].host[KVG_MESH_HOST_BYTES - 1] = '\0';
@@ -72,21 +42,21 @@ static KvgStatus check_identities(Setup *setup)
                             peer, all[peer].version, all[peer].magic, rank, KVG_MESH_VERSION);
         }
         if (all[peer].status != KVG_OK) {
-            return fail_for_rank(peer, (KvgStatus)all[peer].status);
+            return kvg_meeting_fail_for(&setup->meeting, peer, (KvgStatus)all[peer].status);
         }
     }
     return KVG_OK;
 }
 
-static KvgStatus gather_identities(Setup *setup, KvgStatus *status)
+static KvgStatus gather_identities(Setup *setup)
 {
     MeshIdentity mine;
 
-    setup_note(setup, status, kvg_mesh_identify(&mine));
-    mine.status = *status;
+    kvg_meeting_note(&setup->meeting, kvg_mesh_identify(&mine));
+    mine.status = setup->meeting.status;
     mine.tcp = setup->options.tcp != 0;
     mine.message_max = setup->options.message_max;
-    KVG_TRY(setup_gather(setup, &mine, setup->identities, sizeof mine));
+    KVG_TRY(kvg_meeting_gather(&setup->meeting, &mine, setup->identities, sizeof mine));
     return check_identities(setup);
 }
 
@@ -95,12 +65,12 @@ static KvgStatus gather_identities(Setup *setup, KvgStatus *status)
 static KvgStatus listen_where_needed(Setup *setup, MeshAddress *mine)
 {
     const MeshIdentity *all = setup->identities;
-    int                 rank = setup->bootstrap->rank, any_tcp = 0, near = 0, far = 0;
+    int                 rank = setup->meeting.bootstrap.rank, any_tcp = 0, near = 0, far = 0;
 
-    for (int peer = 0; peer < setup->bootstrap->ranks; peer++) {
+    for (int peer = 0; peer < setup->meeting.bootstrap.ranks; peer++) {
         any_tcp |= all[peer].tcp != 0;
     }
-    for (int peer = 0; peer < setup->bootstrap->ranks; peer++) {
+    for (int peer = 0; peer < setup->meeting.bootstrap.ranks; peer++) {
         int same = kvg_mesh_same_host(&all[peer], &all[rank]);
 
         near |= peer != rank && same;
@@ -115,18 +85,18 @@ static KvgStatus listen_where_needed(Setup *setup, MeshAddress *mine)
     return KVG_OK;
 }
 
-static KvgStatus gather_addresses(Setup *setup, KvgStatus *status)
+static KvgStatus gather_addresses(Setup *setup)
 {
     MeshAddress mine = { 0 };
 
-    setup_note(setup, status, listen_where_needed(setup, &mine));
-    mine.status = *status;
-    KVG_TRY(setup_gather(setup, &mine, setup->addresses, sizeof mine));
-    for (int peer = 0; peer < setup->bootstrap->ranks; peer++) {
+    kvg_meeting_note(&setup->meeting, listen_where_needed(setup, &mine));
+    mine.status = setup->meeting.status;
+    KVG_TRY(kvg_meeting_gather(&setup->meeting, &mine, setup->addresses, sizeof mine));
+    for (int peer = 0; peer < setup->meeting.bootstrap.ranks; peer++) {
         const MeshAddress *each = &setup->addresses[peer];
 
         if (each->status != KVG_OK) {
-            return fail_for_rank(peer, (KvgStatus)each->status);
+            return kvg_meeting_fail_for(&setup->meeting, peer, (KvgStatus)each->status);
         }
         if (each->unix_bytes > sizeof each->unix_address || each->tcp_bytes > sizeof each->tcp_address) {
             return kvg_fail(KVG_EFORMAT, "mesh: rank %d sent an address of %u and %u bytes; at most %zu", peer, each->unix_bytes,
@@ -138,12 +108,12 @@ static KvgStatus gather_addresses(Setup *setup, KvgStatus *status)
 
 /* ---- 4 ready */
 
-static KvgStatus gather_readies(Setup *setup, KvgStatus status, int missing)
+static KvgStatus gather_readies(Setup *setup, int missing)
 {
-    MeshReady mine = { .status = status, .rank = missing };
+    MeshReady mine = { .status = setup->meeting.status, .rank = missing };
 
-    KVG_TRY(setup_gather(setup, &mine, setup->readies, sizeof mine));
-    for (int peer = 0; peer < setup->bootstrap->ranks; peer++) {
+    KVG_TRY(kvg_meeting_gather(&setup->meeting, &mine, setup->readies, sizeof mine));
+    for (int peer = 0; peer < setup->meeting.bootstrap.ranks; peer++) {
         const MeshReady *each = &setup->readies[peer];
 
         if (each->status != KVG_OK && each->rank >= 0) {
@@ -151,7 +121,7 @@ static KvgStatus gather_readies(Setup *setup, KvgStatus status, int missing)
                             kvg_status_name((KvgStatus)each->status));
         }
         if (each->status != KVG_OK) {
-            return fail_for_rank(peer, (KvgStatus)each->status);
+            return kvg_meeting_fail_for(&setup->meeting, peer, (KvgStatus)each->status);
         }
     }
     return KVG_OK;
@@ -176,7 +146,7 @@ static void mesh_learn(Mesh *mesh, const Setup *setup)
 
 static KvgStatus setup_new(Setup *setup)
 {
-    size_t ranks = (size_t)setup->bootstrap->ranks;
+    size_t ranks = (size_t)setup->meeting.bootstrap.ranks;
     void  *memory = NULL;
 
     KVG_TRY(kvg_calloc(ranks, sizeof(MeshIdentity), "mesh set-up", &memory));
@@ -195,80 +165,40 @@ static void setup_free(Setup *setup)
     kvg_free(setup->identities);
     kvg_free(setup->addresses);
     kvg_free(setup->readies);
+    if (setup->mesh != NULL) {
+        kvg_mesh_free(setup->mesh);
+    }
 }
 
-/* `status` holds what this rank already knows to be wrong; it goes as far as the others do. */
-static KvgStatus setup_run(Setup *setup, Mesh *mesh, KvgStatus status)
+/* What this rank already knows to be wrong goes as far as the others do. */
+static KvgStatus setup_run(Setup *setup)
 {
-    int missing = -1;
+    Meeting *meeting = &setup->meeting;
+    int      missing = -1;
 
-    setup_note(setup, &status, gather_identities(setup, &status));
-    if (status != KVG_OK) {
-        return status;
-    }
-    setup_note(setup, &status, gather_addresses(setup, &status));
-    if (status != KVG_OK) {
-        return status;
-    }
-    mesh_learn(mesh, setup);
-    uint64_t now_ns = kvg_clock_ns();
-    uint64_t connected_by_ns = now_ns + kvg_monus_u64(setup->deadline_ns, now_ns) / 4 * 3;
-
-    setup_note(setup, &status, kvg_mesh_connect(mesh, setup->identities, setup->addresses, setup->unix_fd, setup->tcp_fd,
-                                                connected_by_ns, &missing));
-    setup_note(setup, &status, gather_readies(setup, status, missing));
-    return status;
+    kvg_meeting_note(meeting, kvg_mesh_new(meeting->bootstrap.rank, meeting->bootstrap.ranks, &setup->mesh));
+    KVG_TRY(kvg_meeting_note(meeting, gather_identities(setup)));
+    KVG_TRY(kvg_meeting_note(meeting, gather_addresses(setup)));
+    mesh_learn(setup->mesh, setup);
+    kvg_meeting_note(meeting, kvg_mesh_connect(setup->mesh, setup->identities, setup->addresses, setup->unix_fd, setup->tcp_fd,
+                                               kvg_meeting_work_until_ns(meeting), &missing));
+    return kvg_meeting_note(meeting, gather_readies(setup, missing));
 }
 
-static KvgStatus check_arguments(const KvgBootstrap *bootstrap, const KvComm *comm, const KvLiveness *liveness)
+KvgStatus kvg_mesh_create(const KvgBootstrap *bootstrap, const KvMeshOptions *options, KvComm *comm, KvLiveness *liveness)
 {
-    if (bootstrap == NULL || comm == NULL || liveness == NULL) {
-        return kvg_fail(KVG_EINVAL, "mesh: bootstrap %p, comm %p, liveness %p; all must be given", (const void *)bootstrap,
-                        (const void *)comm, (const void *)liveness);
-    }
-    if (bootstrap->ranks < 1 || bootstrap->ranks > RANKS_MAX || bootstrap->rank < 0 || bootstrap->rank >= bootstrap->ranks) {
-        return kvg_fail(KVG_EINVAL, "mesh: rank %d of %d; 1 to %d ranks are possible", bootstrap->rank, bootstrap->ranks, RANKS_MAX);
-    }
-    if (bootstrap->allgather == NULL && bootstrap->ranks > 1) {
-        return kvg_fail(KVG_EINVAL, "mesh: the bootstrap has no all-gather");
-    }
-    return KVG_OK;
-}
-
-KvgStatus kvg_mesh_create(const KvgBootstrap *given, const KvMeshOptions *options, KvComm *comm, KvLiveness *liveness)
-{
-    static const KvgBootstrap  alone = KVG_BOOTSTRAP_INIT;
     static const KvMeshOptions defaults = KVG_MESH_OPTIONS_INIT;
-    KvgBootstrap               own;
-    Setup                      setup = { .bootstrap = &own, .unix_fd = -1, .tcp_fd = -1 };
-    Mesh                      *mesh = NULL;
+    Setup                      setup = { .unix_fd = -1, .tcp_fd = -1 };
 
-    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given, alone, own));
-    KVG_TRY(check_arguments(given != NULL ? &own : NULL, comm, liveness));
+    KVG_TRY(kvg_meeting_open("mesh", bootstrap, RANKS_MAX, comm, liveness, &setup.meeting));
     KVG_TRY(KVG_SIZED_IN(KvMeshOptions, options, defaults, setup.options));
-    setup.options.timeout_ms = setup.options.timeout_ms > 0 ? setup.options.timeout_ms : TIMEOUT_MS_DEFAULT;
     setup.options.heartbeat_ms = setup.options.heartbeat_ms > 0 ? setup.options.heartbeat_ms : HEARTBEAT_MS_DEFAULT;
     setup.options.message_max = setup.options.message_max > 0 ? setup.options.message_max : KVG_MESH_MESSAGE_MAX;
-    setup.deadline_ns = kvg_clock_ns() + (uint64_t)setup.options.timeout_ms * 1000000u;
-
-    KvgStatus status = setup_new(&setup);
-
-    if (status == KVG_OK) {
-        KvgStatus early = KVG_OK; /* from here on the others hear of it */
-
-        setup_note(&setup, &early, kvg_mesh_new(own.rank, own.ranks, &mesh));
-        status = setup_run(&setup, mesh, early);
-        if (status != KVG_OK) {
-            kvg_fail(status, "%s", setup.sentence);
-        }
+    kvg_meeting_start(&setup.meeting, setup.options.timeout_ms);
+    if (kvg_meeting_note(&setup.meeting, setup_new(&setup)) == KVG_OK && setup_run(&setup) == KVG_OK) {
+        kvg_mesh_ends(setup.mesh, comm, liveness);
+        setup.mesh = NULL;
     }
     setup_free(&setup);
-    if (status != KVG_OK) {
-        if (mesh != NULL) {
-            kvg_mesh_free(mesh);
-        }
-        return status;
-    }
-    kvg_mesh_ends(mesh, comm, liveness);
-    return KVG_OK;
+    return kvg_meeting_verdict(&setup.meeting);
 }

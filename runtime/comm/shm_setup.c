@@ -13,20 +13,20 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "runtime/base/checked.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/sized.h"
 #include "runtime/comm/clock.h"
+#include "runtime/comm/meeting.h"
 #include "runtime/comm/shm_segment.h"
 
 #define SHM_MAGIC           0x314c474bu /* "KGL1" */
-#define TIMEOUT_MS_DEFAULT  30000u
 #define LANE_BYTES_DEFAULT  65536u
 #define LANE_BYTES_LEAST    4096u
 #define LANE_BYTES_MOST     (16u << 20)
 #define MESSAGE_MAX_DEFAULT ((size_t)256 << 20)
 #define PAGE                4096u
 #define TOKEN_BYTES         16
+#define DOOR_NAME_BYTES     (2 * TOKEN_BYTES + 1)
 
 typedef struct ShmHead {
     uint32_t magic, ranks, lane_bytes;
@@ -46,39 +46,14 @@ typedef struct ShmReady { /* second */
 } ShmReady;
 
 typedef struct Setup {
-    const KvgBootstrap *bootstrap;
-    KvShmCommOptions    options; /* zeros replaced by what they mean */
-    uint64_t            deadline_ns;
-    ShmIdentity        *identities; /* [ranks] */
-    ShmReady           *readies;    /* [ranks] */
-    ShmDoor             door;
-    int                 segment;
-    char                sentence[600]; /* of this rank's first failure; all-gathers in between may overwrite the last error */
+    Meeting          meeting;
+    KvShmCommOptions options; /* zeros replaced by what they mean */
+    ShmIdentity     *identities; /* [ranks] */
+    ShmReady        *readies;    /* [ranks] */
+    ShmDoor          door;
+    int              segment;
+    ShmComm         *shm; /* NULL: none yet, or handed out */
 } Setup;
-
-static void setup_note(Setup *setup, KvgStatus *status, KvgStatus step)
-{
-    if (*status == KVG_OK && step != KVG_OK) {
-        *status = step;
-        snprintf(setup->sentence, sizeof setup->sentence, "%s", kvg_last_error());
-    }
-}
-
-static KvgStatus setup_gather(Setup *setup, const void *mine, void *all, size_t bytes)
-{
-    uint64_t left_ms = kvg_monus_u64(setup->deadline_ns, kvg_clock_ns()) / 1000000;
-
-    if (setup->bootstrap->ranks == 1) {
-        memcpy(all, mine, bytes);
-        return KVG_OK;
-    }
-    return setup->bootstrap->allgather(setup->bootstrap->user, mine, all, bytes, left_ms > 0 ? (uint32_t)left_ms : 1);
-}
-
-static KvgStatus fail_for_rank(int rank, KvgStatus status)
-{
-    return kvg_fail(KVG_EPEER, "shared memory: rank %d could not set up (%s); see its own message", rank, kvg_status_name(status));
-}
 
 /* ---- layout */
 
@@ -134,18 +109,20 @@ static KvgStatus attach(const Setup *setup, ShmComm *shm, int segment)
 
 /* ---- 1 identities */
 
-static KvgStatus open_door(Setup *setup, const uint8_t token[TOKEN_BYTES])
+static void name_door(const uint8_t token[TOKEN_BYTES], char name[DOOR_NAME_BYTES])
 {
-    char   name[2 * TOKEN_BYTES + 1];
-    Layout layout;
-
     for (int i = 0; i < TOKEN_BYTES; i++) {
         snprintf(name + 2 * i, 3, "%02x", token[i]);
     }
-    if (setup->bootstrap->rank != 0) {
-        return kvg_shm_door_call(name, setup->deadline_ns, &setup->segment);
-    }
-    lay_out(setup->bootstrap->ranks, setup->options.lane_bytes, &layout);
+}
+
+static KvgStatus open_door(Setup *setup, const uint8_t token[TOKEN_BYTES])
+{
+    char   name[DOOR_NAME_BYTES];
+    Layout layout;
+
+    name_door(token, name);
+    lay_out(setup->meeting.bootstrap.ranks, setup->options.lane_bytes, &layout);
     KVG_TRY(kvg_shm_segment_create(layout.whole, &setup->segment));
     return kvg_shm_door_open(name, &setup->door);
 }
@@ -154,13 +131,13 @@ static KvgStatus check_identities(const Setup *setup)
 {
     const ShmIdentity *all = setup->identities;
 
-    for (int peer = 0; peer < setup->bootstrap->ranks; peer++) { /* all compare with rank 0: the verdict is the same everywhere */
+    for (int peer = 0; peer < setup->meeting.bootstrap.ranks; peer++) { /* all compare with rank 0: the verdict is the same everywhere */
         if (all[peer].magic != SHM_MAGIC) {
             return kvg_fail(KVG_ELAYOUT, "shared memory: rank %d speaks another version (magic 0x%08x, not 0x%08x); use one build everywhere", peer,
                             all[peer].magic, SHM_MAGIC);
         }
         if (all[peer].status != KVG_OK) {
-            return fail_for_rank(peer, (KvgStatus)all[peer].status);
+            return kvg_meeting_fail_for(&setup->meeting, peer, (KvgStatus)all[peer].status);
         }
         if (all[peer].lane_bytes != all[0].lane_bytes || all[peer].message_max != all[0].message_max) {
             return kvg_fail(KVG_ELAYOUT, "shared memory: rank 0 has lanes of %u bytes and messages up to %llu, rank %d of %u and up to %llu; give all the same",
@@ -172,23 +149,24 @@ static KvgStatus check_identities(const Setup *setup)
     return KVG_OK;
 }
 
-static KvgStatus gather_identities(Setup *setup, KvgStatus *status)
+static KvgStatus gather_identities(Setup *setup)
 {
+    Meeting    *meeting = &setup->meeting;
     ShmIdentity mine;
 
     memset(&mine, 0, sizeof mine);
-    setup_note(setup, status, kvg_process_self(&mine.process));
+    kvg_meeting_note(meeting, kvg_process_self(&mine.process));
     if (getrandom(mine.token, sizeof mine.token, 0) != (ssize_t)sizeof mine.token) {
-        setup_note(setup, status, kvg_fail(KVG_EIO, "shared memory: the kernel gives no random bytes: %s", strerror(errno)));
+        kvg_meeting_note(meeting, kvg_fail(KVG_EIO, "shared memory: the kernel gives no random bytes: %s", strerror(errno)));
     }
-    if (setup->bootstrap->rank == 0 && *status == KVG_OK) {
-        setup_note(setup, status, open_door(setup, mine.token));
+    if (meeting->bootstrap.rank == 0 && meeting->status == KVG_OK) {
+        kvg_meeting_note(meeting, open_door(setup, mine.token));
     }
     mine.magic = SHM_MAGIC;
-    mine.status = *status;
+    mine.status = meeting->status;
     mine.lane_bytes = setup->options.lane_bytes;
     mine.message_max = setup->options.message_max;
-    KVG_TRY(setup_gather(setup, &mine, setup->identities, sizeof mine));
+    KVG_TRY(kvg_meeting_gather(meeting, &mine, setup->identities, sizeof mine));
     return check_identities(setup);
 }
 
@@ -212,7 +190,7 @@ static KvgStatus watch_all(const Setup *setup, ShmComm *shm)
 }
 
 /* Rank 0: serves the door until all are attached. */
-static KvgStatus hand_out(Setup *setup, ShmComm *shm)
+static KvgStatus hand_out(Setup *setup, ShmComm *shm, uint64_t until_ns)
 {
     for (uint64_t rounds = 0;; rounds++) {
         int missing = -1;
@@ -231,7 +209,7 @@ static KvgStatus hand_out(Setup *setup, ShmComm *shm)
         if (kvg_process_ended(shm->peers[missing].watch)) {
             return kvg_fail(KVG_EPEER, "shared memory: rank %d (host %.63s, pid %lld) ended during set-up", missing, who->host, (long long)who->pid);
         }
-        if (kvg_clock_ns() >= setup->deadline_ns) {
+        if (kvg_clock_ns() >= until_ns) {
             return kvg_fail(KVG_EINDOUBT, "shared memory: rank %d (host %.63s, pid %lld) did not attach; is it stopped?", missing, who->host,
                             (long long)who->pid);
         }
@@ -239,35 +217,36 @@ static KvgStatus hand_out(Setup *setup, ShmComm *shm)
     }
 }
 
+static KvgStatus fetch(Setup *setup, uint64_t until_ns)
+{
+    char name[DOOR_NAME_BYTES];
+
+    name_door(setup->identities[0].token, name);
+    return kvg_shm_door_call(name, until_ns, &setup->segment);
+}
+
 static KvgStatus share_memory(Setup *setup, ShmComm *shm)
 {
-    uint64_t whole_ns = setup->deadline_ns, now_ns = kvg_clock_ns();
-    KvgStatus status = watch_all(setup, shm);
+    uint64_t until_ns = kvg_meeting_work_until_ns(&setup->meeting);
 
-    setup->deadline_ns = now_ns + kvg_monus_u64(whole_ns, now_ns) / 4 * 3; /* so that the last all-gather can still say who is missing */
-    if (status == KVG_OK && shm->rank != 0) {
-        status = open_door(setup, setup->identities[0].token);
+    KVG_TRY(watch_all(setup, shm));
+    if (shm->rank != 0) {
+        KVG_TRY(fetch(setup, until_ns));
     }
-    if (status == KVG_OK) {
-        status = attach(setup, shm, setup->segment);
-    }
-    if (status == KVG_OK && shm->rank == 0) {
-        status = hand_out(setup, shm);
-    }
-    setup->deadline_ns = whole_ns;
-    return status;
+    KVG_TRY(attach(setup, shm, setup->segment));
+    return shm->rank == 0 ? hand_out(setup, shm, until_ns) : KVG_OK;
 }
 
 /* ---- 3 ready */
 
-static KvgStatus gather_readies(Setup *setup, KvgStatus status)
+static KvgStatus gather_readies(Setup *setup)
 {
-    ShmReady mine = { .status = status };
+    ShmReady mine = { .status = setup->meeting.status };
 
-    KVG_TRY(setup_gather(setup, &mine, setup->readies, sizeof mine));
-    for (int peer = 0; peer < setup->bootstrap->ranks; peer++) {
+    KVG_TRY(kvg_meeting_gather(&setup->meeting, &mine, setup->readies, sizeof mine));
+    for (int peer = 0; peer < setup->meeting.bootstrap.ranks; peer++) {
         if (setup->readies[peer].status != KVG_OK) {
-            return fail_for_rank(peer, (KvgStatus)setup->readies[peer].status);
+            return kvg_meeting_fail_for(&setup->meeting, peer, (KvgStatus)setup->readies[peer].status);
         }
     }
     return KVG_OK;
@@ -298,7 +277,7 @@ static KvgStatus shm_new(int rank, int ranks, ShmComm **shm_p)
 
 static KvgStatus setup_new(Setup *setup)
 {
-    size_t ranks = (size_t)setup->bootstrap->ranks;
+    size_t ranks = (size_t)setup->meeting.bootstrap.ranks;
     void  *memory = NULL;
 
     KVG_TRY(kvg_calloc(ranks, sizeof(ShmIdentity), "shared-memory set-up", &memory));
@@ -314,74 +293,46 @@ static void setup_free(Setup *setup)
     kvg_mesh_close_fd(&setup->segment);
     kvg_free(setup->identities);
     kvg_free(setup->readies);
+    if (setup->shm != NULL) {
+        kvg_shm_free(setup->shm);
+    }
 }
 
-static KvgStatus setup_run(Setup *setup, ShmComm *shm, KvgStatus status)
+static KvgStatus setup_run(Setup *setup)
 {
-    setup_note(setup, &status, gather_identities(setup, &status));
-    if (status != KVG_OK) {
-        return status;
-    }
-    setup_note(setup, &status, share_memory(setup, shm));
-    setup_note(setup, &status, gather_readies(setup, status));
-    return status;
+    Meeting *meeting = &setup->meeting;
+
+    kvg_meeting_note(meeting, shm_new(meeting->bootstrap.rank, meeting->bootstrap.ranks, &setup->shm)); /* from here on the others hear of it */
+    KVG_TRY(kvg_meeting_note(meeting, gather_identities(setup)));
+    kvg_meeting_note(meeting, share_memory(setup, setup->shm));
+    return kvg_meeting_note(meeting, gather_readies(setup));
 }
 
-static KvgStatus check_arguments(const KvgBootstrap *bootstrap, const KvShmCommOptions *options, const KvComm *comm, const KvLiveness *liveness)
+static KvgStatus check_lanes(uint32_t lane_bytes)
 {
-    if (bootstrap == NULL || comm == NULL || liveness == NULL) {
-        return kvg_fail(KVG_EINVAL, "shared memory: bootstrap %p, comm %p, liveness %p; all must be given", (const void *)bootstrap, (const void *)comm,
-                        (const void *)liveness);
-    }
-    if (bootstrap->ranks < 1 || bootstrap->ranks > KVG_SHM_RANKS_MAX || bootstrap->rank < 0 || bootstrap->rank >= bootstrap->ranks) {
-        return kvg_fail(KVG_EINVAL, "shared memory: rank %d of %d; 1 to %d ranks are possible", bootstrap->rank, bootstrap->ranks, KVG_SHM_RANKS_MAX);
-    }
-    if (bootstrap->allgather == NULL && bootstrap->ranks > 1) {
-        return kvg_fail(KVG_EINVAL, "shared memory: the bootstrap has no all-gather");
-    }
-    if (options->lane_bytes != 0 && (options->lane_bytes < LANE_BYTES_LEAST || options->lane_bytes > LANE_BYTES_MOST ||
-                                     (options->lane_bytes & (options->lane_bytes - 1)) != 0)) {
-        return kvg_fail(KVG_EINVAL, "shared memory: lanes of %u bytes; powers of two from %u to %u are possible", options->lane_bytes, LANE_BYTES_LEAST,
+    if (lane_bytes != 0 && (lane_bytes < LANE_BYTES_LEAST || lane_bytes > LANE_BYTES_MOST || (lane_bytes & (lane_bytes - 1)) != 0)) {
+        return kvg_fail(KVG_EINVAL, "shared memory: lanes of %u bytes; powers of two from %u to %u are possible", lane_bytes, LANE_BYTES_LEAST,
                         LANE_BYTES_MOST);
     }
     return KVG_OK;
 }
 
-KvgStatus kvg_comm_shm_create(const KvgBootstrap *given, const KvShmCommOptions *options, KvComm *comm, KvLiveness *liveness)
+KvgStatus kvg_comm_shm_create(const KvgBootstrap *bootstrap, const KvShmCommOptions *options, KvComm *comm, KvLiveness *liveness)
 {
-    static const KvgBootstrap     alone = KVG_BOOTSTRAP_INIT;
     static const KvShmCommOptions defaults = KVG_SHM_COMM_OPTIONS_INIT;
-    KvgBootstrap                  own;
-    Setup                         setup = { .bootstrap = &own, .door = { .fd = -1 }, .segment = -1 };
-    ShmComm                      *shm = NULL;
+    Setup                         setup = { .door = { .fd = -1 }, .segment = -1 };
 
-    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given, alone, own));
+    KVG_TRY(kvg_meeting_open("shared memory", bootstrap, KVG_SHM_RANKS_MAX, comm, liveness, &setup.meeting));
     KVG_TRY(KVG_SIZED_IN(KvShmCommOptions, options, defaults, setup.options));
-    KVG_TRY(check_arguments(given != NULL ? &own : NULL, &setup.options, comm, liveness));
-    setup.options.timeout_ms = setup.options.timeout_ms > 0 ? setup.options.timeout_ms : TIMEOUT_MS_DEFAULT;
+    KVG_TRY(check_lanes(setup.options.lane_bytes));
     setup.options.lane_bytes = setup.options.lane_bytes > 0 ? setup.options.lane_bytes : LANE_BYTES_DEFAULT;
     setup.options.message_max = setup.options.message_max > 0 ? setup.options.message_max : MESSAGE_MAX_DEFAULT;
-    setup.deadline_ns = kvg_clock_ns() + (uint64_t)setup.options.timeout_ms * 1000000u;
-
-    KvgStatus status = setup_new(&setup);
-
-    if (status == KVG_OK) {
-        KvgStatus early = KVG_OK; /* from here on the others hear of it */
-
-        setup_note(&setup, &early, shm_new(own.rank, own.ranks, &shm));
-        status = setup_run(&setup, shm, early);
-        if (status != KVG_OK) {
-            kvg_fail(status, "%s", setup.sentence);
-        }
+    kvg_meeting_start(&setup.meeting, setup.options.timeout_ms);
+    if (kvg_meeting_note(&setup.meeting, setup_new(&setup)) == KVG_OK && setup_run(&setup) == KVG_OK) {
+        setup.shm->message_max = setup.options.message_max;
+        kvg_shm_ends(setup.shm, comm, liveness);
+        setup.shm = NULL;
     }
     setup_free(&setup);
-    if (status != KVG_OK) {
-        if (shm != NULL) {
-            kvg_shm_free(shm);
-        }
-        return status;
-    }
-    shm->message_max = setup.options.message_max;
-    kvg_shm_ends(shm, comm, liveness);
-    return KVG_OK;
+    return kvg_meeting_verdict(&setup.meeting);
 }
