@@ -124,9 +124,6 @@ static KvgStatus check_class(const Placed *placed, uint32_t c)
     const PlacedClass *class = &placed->classes[c];
     KvClassPlan        caps = kvg_placed_class(placed, c);
 
-    if (class->kind != KVG_STATE_KV && class->kind != KVG_STATE_SLIDING_KV && class->kind != KVG_STATE_LATENT) {
-        return odd("classes", c, "kind", class->kind, "kinds of rows are below", KVG_STATE_RECURRENT);
-    }
     if ((class->kind == KVG_STATE_SLIDING_KV) != (class->window != 0)) {
         return odd("classes", c, "window", class->window, "a sliding class has one and no other, and this is class", c);
     }

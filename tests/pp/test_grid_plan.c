@@ -607,6 +607,9 @@ START_TEST(test_grid_plan_windowed_caps_follow_ring_layout_and_chunk)
     options.prefill_chunk_max = 256;
     make_plan(1, 1);
     ck_assert_uint_eq(plan.classes[1].row_cap, 512 + 256 + 512 + 31);
+    options.prefill_chunk_max = 4097; /* more than a ring is made for */
+    ck_assert_int_eq(try_plan(1, 1), KVG_EINVAL);
+    options.prefill_chunk_max = 256;
     config.context = 640; /* a context below the ring: never more than its own units */
     make_plan(1, 1);
     ck_assert_uint_eq(plan.classes[1].row_cap, 640);

@@ -102,6 +102,7 @@ START_TEST(test_counts_past_what_was_staged_are_refused_and_the_step_can_be_post
         KvgCommit commit = KVG_COMMIT_INIT;
         steps[r] = grid_begin(&g, r, s[r], (uint32_t[]){5, 3, 0}, 3, 0);
         if (r == 1) {
+            ck_assert_int_eq(kvg_step_post(steps[r], NULL), KVG_EINVAL);
             commit.accepted = (uint32_t[]){6, 3, 0};
             ck_assert_int_eq(kvg_step_post(steps[r], &commit), KVG_EINVAL);
             commit.accepted = (uint32_t[]){5, UINT32_MAX, 0};

@@ -123,8 +123,9 @@ START_TEST(test_other_batches_wait_for_a_run_and_a_run_for_other_batches)
     open_both(0, FULL, KVG_ACCEPT_ALL);
     scene_add_batch(&scene);
     ck_assert_int_eq(kvg_batch_create(scene.g.placement[0], 1, &third), KVG_OK);
-    ck_assert_int_eq(kvg_run_arrays(NULL, &arrays), KVG_EINVAL);
     ck_assert_int_eq(kvg_run_arrays(third, &arrays), KVG_EINVAL); /* no size */
+    arrays.size = sizeof arrays;
+    ck_assert_int_eq(kvg_run_arrays(NULL, &arrays), KVG_EINVAL);
     ck_assert_int_eq(kvg_run_result(NULL, NULL), KVG_EINVAL);
     ck_assert_int_eq(kvg_step_begin(third, (uint32_t[]){0}, &step), KVG_OK);
     ck_assert_int_eq(kvg_run_begin(scene.graph[0][0], 1, one, scene_stream), KVG_EBUSY); /* its number would come before the step's */

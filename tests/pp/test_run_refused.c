@@ -432,6 +432,8 @@ START_TEST(test_runs_that_are_asked_wrongly_are_refused)
     ck_assert_int_eq(kvg_graph_launch(scene.graph[0][0], scene_stream), KVG_ESTALE);
     ck_assert_int_eq(kvg_run_test(scene.graph[0][0], &published, &stopped), KVG_ESTALE);
     ck_assert_int_eq(kvg_run_test(scene.graph[0][0], NULL, &stopped), KVG_EINVAL);
+    ck_assert_int_eq(kvg_run_end(NULL, scene_stream, NULL), KVG_EINVAL);
+    ck_assert_int_eq(kvg_run_end(scene.graph[0][0], NULL, NULL), KVG_EINVAL);
     ck_assert_int_eq(kvg_run_end(scene.graph[0][0], scene_stream, NULL), KVG_ESTALE);
     ck_assert_int_eq(kvg_run_end(scene.graph[0][0], scene_stream, &result), KVG_EINVAL); /* no size */
     ck_assert_int_eq(kvg_step_begin(scene.g.batch[0], one, &step), KVG_OK);
