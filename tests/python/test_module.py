@@ -1,4 +1,5 @@
 """Finding the library, statuses as exceptions, callbacks that raise, handles that are closed, names."""
+import copy
 import ctypes
 import gc
 import os
@@ -261,6 +262,111 @@ class Handles(unittest.TestCase):
                 placement.view(1000)
             with self.assertRaises(ValueError):
                 placement.batch_create(2).step_begin([1])
+
+    def test_a_step_whose_grid_is_closed_says_so(self):
+        with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config:
+            placement = grid.place(config, memory_bytes=16 << 20, max_sequences=2)
+            batch = placement.batch_create(1)
+            batch.set(0, placement.sequence_open(1))
+            step = batch.step_begin([2])
+        for use in (lambda: step.post(accept_all=True), step.wait, step.test, lambda: step.rows, lambda: step.first_rows, lambda: step.extend([1]),
+                    lambda: step.refusal(0), step.local, lambda: step.number):
+            with self.assertRaisesRegex((ValueError, ctypes.ArgumentError), "the grid of this step is closed"):
+                use()
+
+    def test_a_device_stays_open_under_its_placements(self):
+        device = kvgrid.dev_host()
+        with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config:
+            placements = [grid.place(config, device=device, memory_bytes=16 << 20, max_sequences=2),
+                          grid.place_start(config, device=device, memory_bytes=16 << 20, max_sequences=2).wait()]
+            for left, placement in zip((2, 1), placements):
+                with self.assertRaisesRegex(BufferError, "%d placements" % left):
+                    device.close()
+                placement.close()
+            device.close()
+            device.close()
+            for use in (device.synchronize, device.taken_bytes, lambda: grid.place(config, device=device, memory_bytes=16 << 20)):
+                with self.assertRaisesRegex(ValueError, "this Device is closed"):
+                    use()
+
+    def test_a_handle_has_no_copies(self):
+        with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config, kvgrid.Inproc(1) as hub:
+            placement = grid.place(config, memory_bytes=16 << 20, max_sequences=2)
+            buffer = placement.view(0).len
+            for thing in (grid, config, hub, placement, buffer):
+                for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                    with self.assertRaises(TypeError):
+                        copied(thing)
+            del buffer, thing
+
+    def test_numbers_that_a_field_does_not_hold_are_refused(self):
+        with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config:
+            placement = grid.place(config, memory_bytes=16 << 20, max_sequences=2)
+            batch, sequence = placement.batch_create(1), placement.sequence_open((1 << 64) - 1)
+            for use in (lambda: grid.place(config, memory_bytes=-1), lambda: grid.place(config, memory_bytes=1 << 64), lambda: kvgrid.Grid(tp=1 << 32),
+                        lambda: kvgrid.BOOTSTRAP_INIT(rank=1 << 31), lambda: placement.batch_create((1 << 32) + 1), lambda: placement.sequence_open(-1),
+                        lambda: placement.sequence_open(1 << 64), lambda: placement.sequence_open(2, -1), lambda: sequence.book(-1),
+                        lambda: sequence.rewind(1 << 64), lambda: sequence.fork(0, 1 << 64), lambda: batch.set(1 << 32, sequence),
+                        lambda: batch.step_begin([-1]), lambda: batch.step_begin([1 << 32]), lambda: placement.resize(-1),
+                        lambda: placement.resize_start(1 << 64), lambda: placement.prepare(-1)):
+                with self.assertRaises(OverflowError):
+                    use()
+            self.assertEqual((placement.stats().sequences_open, sequence.info().id), (1, (1 << 64) - 1))
+
+    def test_lists_of_stages_and_layers_are_whole(self):
+        with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config:
+            for fence in ([], [0], [0, 11, 22]):
+                with self.assertRaisesRegex(ValueError, "for 2 ends of stages"):
+                    grid.place(config, memory_bytes=16 << 20, fence=fence)
+            for count in (0, config.n_layer - 1, config.n_layer + 1):
+                with self.assertRaisesRegex(ValueError, "for 22 layers"):
+                    grid.place(config, memory_bytes=16 << 20, layer_bytes=[1] * count)
+            grid.place(config, memory_bytes=16 << 20, fence=[0, config.n_layer], layer_bytes=[1] * config.n_layer)
+
+    def test_a_closed_bootstrap_is_not_one_rank_alone(self):
+        fd = kvgrid.shm_memory(1)
+        bootstrap = kvgrid.shm_bootstrap_create(fd=fd, ranks=1)
+        os.close(fd)
+        self.assertEqual(bootstrap.allgather(b"mine"), [b"mine"])
+        bootstrap.close()
+        bootstrap.close()
+        for use in (lambda: kvgrid.Grid(bootstrap), lambda: bootstrap.allgather(b"mine")):
+            with self.assertRaisesRegex((ValueError, ctypes.ArgumentError), "this Bootstrap is closed"):
+                use()
+
+    def test_a_hub_knows_its_ranks_and_closes_its_grids(self):
+        hub = kvgrid.Inproc(2)
+        for use in (hub.kill, hub.freeze):
+            for rank in (-1, 2, 1 << 32):
+                with self.assertRaisesRegex(ValueError, "of a hub of 2"):
+                    use(rank)
+        grids = kvgrid.grid_create_inproc(hub, tp=2)
+        hub.close()
+        hub.close()
+        for use in (grids[0].progress, lambda: hub.kill(0), lambda: hub.freeze(0), lambda: kvgrid.grid_create_inproc(hub, tp=2)):
+            with self.assertRaisesRegex(ctypes.ArgumentError, "is closed"):
+                use()
+
+    def test_a_set_up_that_its_owner_closed_says_so(self):
+        with kvgrid.Inproc(2) as hub, kvgrid.ModelConfig(rows.MODEL) as config:
+            grids = kvgrid.grid_create_inproc(hub, tp=2)
+            setup = grids[0].place_start(config, memory_bytes=16 << 20, max_sequences=2)
+            self.assertFalse(setup.test())
+            grids[0].close()
+            for use in (setup.test, setup.wait):
+                with self.assertRaisesRegex(ValueError, "this Setup is closed"):
+                    use()
+            setup.close()
+
+    def test_what_c_would_cut_short_or_call_is_looked_at(self):
+        with self.assertRaisesRegex(ValueError, "NUL"):
+            kvgrid.ModelConfig(rows.MODEL + "\0.json")
+        with self.assertRaisesRegex(TypeError, "log_set"):
+            kvgrid.log_set(3)
+        config = kvgrid.ModelConfig(rows.MODEL)
+        config.close()
+        with self.assertRaisesRegex(ctypes.ArgumentError, "this ModelConfig is closed"):
+            config.bytes_per_token()
 
     def test_logits_are_parked(self):
         with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config:

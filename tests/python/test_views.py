@@ -71,6 +71,17 @@ class Pools(Placed):
         with self.assertRaisesRegex(ValueError, "chunks"):
             view.k.slot(slot, 1)
 
+    def test_slots_and_rows_that_are_not_there_are_refused(self):
+        self.step(100, 70)
+        k = self.placement.view(5).k
+        for slot in (-1, 3, 1 << 40):
+            with self.assertRaisesRegex(ValueError, "this placement has 3"):
+                list(k.runs(slot, 0, 1))
+        slot = self.sequences[0].info().slot
+        for row, why in ((-1, "count from 0"), (1 << 20, "is not held"), (128, "is not held")):
+            with self.assertRaisesRegex(ValueError, why):
+                list(k.runs(slot, row, row + 1))
+
     def test_what_is_written_through_a_view_is_in_the_digest(self):
         self.step(3, 3)
         before = self.sequences[0].digest()
@@ -148,6 +159,18 @@ class Lifetimes(Placed):
         del part
         gc.collect()
         self.placement.close()
+
+    def test_a_view_says_that_its_placement_is_closed(self):
+        self.step(5, 0)
+        view = self.placement.view(0)
+        slot = self.sequences[0].info().slot
+        self.placement.close()
+        self.assertEqual((view.layer, view.heads, view.k.head_dim), (0, 4, 64))
+        for use in (lambda: view.table, lambda: view.len, lambda: view.len_staged, lambda: view.base_row, lambda: list(view.k.runs(slot, 0, 1))):
+            with self.assertRaisesRegex(ValueError, "is closed"):
+                use()
+        with self.assertRaisesRegex(ctypes.ArgumentError, "this Placement is closed"):
+            view.k.chunks
 
     def test_memoryviews_and_tensors_count_too(self):
         memory = self.placement.view(0).k.chunks.memory
@@ -289,6 +312,9 @@ class Flat(Placed):
         with self.assertRaisesRegex(ValueError, "no chunks"):
             view.k.chunks
         slot = self.sequences[1].info().slot
+        for bad in ((-1, 1), (3, 1), (slot, -1), (slot, view.ring_rows + 1)):
+            with self.assertRaises(ValueError):
+                view.k.slot(*bad)
         plane = numpy.asarray(view.k.slot(slot, 6))
         self.assertEqual(plane.dtype, numpy.float16)
         self.assertTrue((plane == made[5:].astype(numpy.float16)).all())

@@ -34,8 +34,12 @@ class Owner:
     """What memory belongs to: counts the Buffers over it."""
 
     def __init__(self, device=HOST, synchronize=None):
-        self.device, self.synchronize = device, synchronize
+        self.device, self.synchronize, self.closed = device, synchronize, False
         self._buffers = weakref.WeakSet()
+
+    def check(self):
+        if self.closed:
+            raise ValueError("the placement that this memory was of is closed")
 
     def alive(self):
         return len(self._buffers)
@@ -46,9 +50,14 @@ class Buffer:
     __slots__ = ("address", "shape", "strides", "kind", "device", "owner", "__weakref__")
 
     def __init__(self, address, shape, strides, kind, owner):
+        owner.check()
         self.address, self.shape, self.strides, self.kind, self.owner = address, tuple(shape), tuple(strides), kind, owner
         self.device = owner.device
         owner._buffers.add(self)
+
+    def __reduce__(self):
+        """copy and pickle: a copy would not count among those that keep the owner open."""
+        raise TypeError("a Buffer is memory that is seen in place: copy what is in it, numpy.array(buffer)")
 
     def __repr__(self):
         return "<kvgrid.Buffer %s%r at 0x%x on %s>" % (self.kind.name, list(self.shape), self.address or 0,

@@ -5,6 +5,7 @@ Structures are given by reference where C takes a pointer."""
 import ctypes
 
 from . import _abi
+from ._data import set_field
 from ._errors import check
 from ._load import lib
 
@@ -34,7 +35,7 @@ def initial(name):
         for field, value in fields.items():
             if not hasattr(made_of, field):
                 raise TypeError("%s has no field %s" % (struct, field))
-            setattr(made, field, value)
+            set_field(made, field, value)
         return made
     make.__name__ = make.__qualname__ = name[len("KVG_"):]
     make.__doc__ = "%s as %s makes it" % (struct, name)

@@ -4,6 +4,7 @@ import ctypes
 from . import _abi
 from ._call import initial
 from ._errors import EIO, Error, check, check_made, keep
+from ._handle import Handle
 from ._load import lib
 
 _ALLGATHER = dict(_abi.KvgBootstrap._fields_)["allgather"]
@@ -42,16 +43,21 @@ class Bootstrap:
 
     def __init__(self, rank=0, ranks=1, allgather=None):
         self.struct = initial("KVG_BOOTSTRAP_INIT")(rank=rank, ranks=ranks)
-        self._destroy = None
+        self._destroy, self._closed = None, False
         if allgather is not None:
             self.struct.allgather = _gather_by(allgather, ranks)
-        self._as_parameter_ = ctypes.byref(self.struct)
 
     @classmethod
     def _made(cls, struct, destroy):
         made = cls.__new__(cls)
-        made.struct, made._destroy, made._as_parameter_ = struct, destroy, ctypes.byref(struct)
+        made.struct, made._destroy, made._closed = struct, destroy, False
         return made
+
+    @property
+    def _as_parameter_(self):
+        if self._closed:
+            raise ValueError("this Bootstrap is closed")
+        return ctypes.byref(self.struct)
 
     @property
     def rank(self):
@@ -64,6 +70,7 @@ class Bootstrap:
     def allgather(self, mine, timeout_ms=30000):
         """An all-gather of the caller's own: the bytes of every rank, in rank order."""
         mine = bytes(mine)
+        self._as_parameter_  # a closed one would be one rank alone
         if not self.struct.allgather:
             return [mine]
         everything = ctypes.create_string_buffer(max(1, self.ranks * len(mine)))
@@ -72,7 +79,7 @@ class Bootstrap:
 
     def close(self):
         """Grids that were made over it live on."""
-        destroy, self._destroy = self._destroy, None
+        destroy, self._destroy, self._closed = self._destroy, None, True
         if destroy is not None:
             destroy(self.struct)
 
@@ -110,30 +117,29 @@ def shm_bootstrap_create(name=None, fd=-1, rank=0, ranks=1, timeout_ms=0):
     return Bootstrap._made(struct, lib.kvg_shm_bootstrap_destroy)
 
 
-class Inproc:
-    """A hub of ranks within this process, which one thread drives: kvgrid.grid_create_inproc(hub, ...)."""
+class Inproc(Handle):
+    """A hub of ranks within this process, which one thread drives: kvgrid.grid_create_inproc(hub, ...). Closing it closes its grids."""
 
     def __init__(self, ranks):
-        self.ranks, self._handle = ranks, ctypes.POINTER(_abi.KvInproc)()
-        check_made(lib.kvg_inproc_create(ranks, ctypes.byref(self._handle)))
-        self._as_parameter_ = self._handle
+        handle = ctypes.POINTER(_abi.KvInproc)()
+        check_made(lib.kvg_inproc_create(ranks, ctypes.byref(handle)))
+        self._take(handle).ranks = ranks
+
+    def _of(self, rank):
+        if not 0 <= rank < self.ranks:
+            raise ValueError("rank %d of a hub of %d" % (rank, self.ranks))
+        return rank
 
     def kill(self, rank):
-        lib.kvg_inproc_kill(self._handle, rank)
+        lib.kvg_inproc_kill(self, self._of(rank))
 
     def freeze(self, rank, frozen=True):
-        lib.kvg_inproc_freeze(self._handle, rank, int(frozen))
+        lib.kvg_inproc_freeze(self, self._of(rank), int(frozen))
 
     def close(self):
-        handle, self._handle = self._handle, None
-        if handle:
-            lib.kvg_inproc_destroy(handle)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+        if self._handle is not None:
+            self._close_made()
+            lib.kvg_inproc_destroy(self._give())
 
 
 _log = None  # the callback that C holds
@@ -142,6 +148,8 @@ _log = None  # the callback that C holds
 def log_set(function):
     """function(level, sentence) receives what the library has to say; None, the default: nobody does."""
     global _log
+    if function is not None and not callable(function):
+        raise TypeError("log_set takes a function of (level, sentence), or None")
     if function is None:
         lib.kvg_log_set(_abi.KvgLogFn(), None)
         _log = None

@@ -1,4 +1,5 @@
 """What a caller hands in to be read: where it is, its element type, shape and strides, whichever library made it."""
+import array
 import ctypes
 
 from . import _abi, _dlpack
@@ -121,11 +122,31 @@ def tokens_of(made, name, heads, dim, cuda):
         name, tuple(shape), strides, heads, dim))
 
 
-def numbers(kind, values, count, name):
-    """A ctypes array of `count` numbers, or None."""
+_CODES = {ctypes.c_uint32: "I", ctypes.c_uint64: "Q"}
+
+
+def numbers(kind, values, count, name, places="places"):
+    """A ctypes array of `count` whole numbers, or None. ctypes alone would cut a number that does not fit to its low bits."""
     if values is None:
         return None
     values = list(values)
     if len(values) != count:
-        raise ValueError("%s has %d values for %d places" % (name, len(values), count))
-    return (kind * count)(*values)
+        raise ValueError("%s has %d values for %d %s" % (name, len(values), count, places))
+    try:
+        return (kind * count).from_buffer(array.array(_CODES[kind], values)) if count else (kind * 0)()
+    except OverflowError:
+        raise OverflowError("%s %r: each is from 0 to %d" % (name, values, (1 << 8 * ctypes.sizeof(kind)) - 1)) from None
+
+
+def whole(value, bits, name):
+    """`value`, if it is a whole number of so many bits without a sign: what ctypes would cut is refused."""
+    if isinstance(value, int) and not 0 <= value < 1 << bits:
+        raise OverflowError("%s is %d: it goes from 0 to %d" % (name, value, (1 << bits) - 1))
+    return value
+
+
+def set_field(struct, name, value):
+    """struct.name = value, if it is there afterwards."""
+    setattr(struct, name, value)
+    if isinstance(value, int) and isinstance(getattr(struct, name), int) and getattr(struct, name) != value:
+        raise OverflowError("%s is %d, which its field of %s does not hold" % (name, value, type(struct).__name__))

@@ -4,6 +4,7 @@ import ctypes
 from . import _abi
 from ._call import initial
 from ._comm import Bootstrap
+from ._data import set_field
 from ._errors import check, check_made, keep
 from ._handle import Handle
 from ._load import lib
@@ -12,23 +13,25 @@ _ON_LOST = dict(_abi.KvgGridOptions._fields_)["on_lost"]
 _GRID = ctypes.POINTER(_abi.KvgGrid)
 
 
-class Setup:
-    """A set-up operation under way, for those who drive several ranks from one thread. test() until it is True, or wait(); then `result`."""
+class Setup(Handle):
+    """A set-up operation under way, for those who drive several ranks from one thread. test() until it is True, or wait(); then `result`.
+    Closing what it is about gives it up."""
 
-    def __init__(self, pointer, finish=None, needs=()):
-        self._pointer, self._finish, self._needs = pointer, finish, needs
+    def __init__(self, pointer, owner, finish=None, needs=()):
+        self._take(pointer, owner)
+        self._finish, self._needs, self._ended = finish, needs, False
         self.result = None
 
     def _end(self):
         self.result = self._finish() if self._finish is not None else None
-        self._finish = None
+        self._finish, self._ended = None, True
 
     def test(self):
         """One turn: True when it ended well. What it failed with is raised. Never blocks."""
-        if self._pointer is None:
+        if self._ended:
             return True
         done = ctypes.c_int(0)
-        status = lib.kvg_setup_test(self._pointer, ctypes.byref(done))
+        status = lib.kvg_setup_test(self._as_parameter_, ctypes.byref(done))
         if not done.value:
             return False
         self.close()
@@ -38,23 +41,23 @@ class Setup:
 
     def wait(self):
         """Turns until it ends; the result."""
-        if self._pointer is not None:
-            pointer, self._pointer = self._pointer, None
-            check(lib.kvg_setup_wait(pointer))
+        if not self._ended:
+            self._as_parameter_  # a closed one is refused
+            check(lib.kvg_setup_wait(self._give()))
             self._end()
         return self.result
 
     def close(self):
         """Frees it; one that has not ended leaves the grid in doubt."""
-        pointer, self._pointer = self._pointer, None
-        if pointer is not None:
-            lib.kvg_setup_free(pointer)
+        if self._handle is not None:
+            lib.kvg_setup_free(self._give())
 
 
-def start(call, *arguments, finish=None, needs=()):
+def start(call, about, *arguments, finish=None, needs=()):
+    """about: a Grid, a Placement or a Sequence."""
     pointer = ctypes.POINTER(_abi.KvgSetup)()
-    check(call(*arguments, ctypes.byref(pointer)))
-    return Setup(pointer, finish, needs)
+    check(call(about, *arguments, ctypes.byref(pointer)))
+    return Setup(pointer, getattr(about, "placement", about), finish, needs)
 
 
 def _options(on_lost, fields):
@@ -64,7 +67,7 @@ def _options(on_lost, fields):
             value = ctypes.pointer(value) if value is not None else None
         elif name not in ("tp", "pp", "max_in_flight"):
             raise TypeError("KvgGridOptions has no field %s" % name)
-        setattr(options, name, value)
+        set_field(options, name, value)
     if on_lost is not None:
         def call(_user, rank, why):
             try:
@@ -86,7 +89,7 @@ class Grid(Handle):
         bootstrap = Bootstrap() if bootstrap is None else bootstrap
         handle = _GRID()
         made = _options(on_lost, options)
-        check_made(lib.kvg_grid_create(bootstrap.struct, made, ctypes.byref(handle)))
+        check_made(lib.kvg_grid_create(bootstrap, made, ctypes.byref(handle)))
         self._take(handle)._needs = (bootstrap, made)  # callbacks stay alive as long as the grid
 
     @property
@@ -158,6 +161,6 @@ def grid_create_inproc(hub, on_lost=None, **options):
     grids = []
     for rank in range(hub.ranks):
         grid = Grid.__new__(Grid)
-        grid._take(handles[rank])._needs = (hub, made, handles)
+        grid._take(handles[rank], hub)._needs = (hub, made, handles)
         grids.append(grid)
     return grids

@@ -32,6 +32,10 @@ class Handle:
     def _close_by_owner(self):
         self.close()
 
+    def __reduce__(self):
+        """copy, deepcopy and pickle: two would close one handle."""
+        raise TypeError("a %s stands for one object of C's, which cannot be copied" % type(self).__name__)
+
     def __enter__(self):
         return self
 

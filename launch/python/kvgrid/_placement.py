@@ -1,12 +1,13 @@
 """ModelConfig, Device, Placement, Sequence, Snapshot: model.h, dev.h, placement.h, sequence.h."""
 import ctypes
 import os
+import weakref
 from ctypes import byref
 
 from . import _abi
 from ._buffer import HOST, Buffer, Owner
 from ._call import initial, sized
-from ._data import data, format_code, tokens_of
+from ._data import data, format_code, numbers, set_field, tokens_of, whole
 from ._errors import NotSupported, check, check_made
 from ._grid import start
 from ._handle import Handle
@@ -16,6 +17,14 @@ from ._views import PlaneView
 _SEQUENCE = ctypes.POINTER(_abi.KvgSequence)
 _PLACEMENT = ctypes.POINTER(_abi.KvgPlacement)
 _ROWLESS = 0xFFFFFFFF  # class_of_layer of a layer without rows
+
+
+def _path_bytes(path):
+    """As C takes it: to its first NUL, so none is allowed."""
+    made = os.fsencode(path)
+    if b"\0" in made:
+        raise ValueError("a path with a NUL in it: %r" % (path,))
+    return made
 
 
 class ModelConfig(Handle):
@@ -30,7 +39,7 @@ class ModelConfig(Handle):
         elif gguf is not None:
             check_made(lib.kvg_model_config_parse_gguf(gguf, len(gguf), name.encode(), self.struct))
         else:
-            check_made(lib.kvg_model_config_load(os.fsencode(path), self.struct))
+            check_made(lib.kvg_model_config_load(_path_bytes(path), self.struct))
 
     @property
     def name(self):
@@ -52,7 +61,7 @@ class ModelConfig(Handle):
 
     def bytes_per_token(self):
         made = ctypes.c_uint64()
-        check(lib.kvg_cache_bytes_per_token(self.struct, byref(made)))
+        check(lib.kvg_cache_bytes_per_token(self, byref(made)))
         return made.value
 
     def close(self):
@@ -61,22 +70,27 @@ class ModelConfig(Handle):
 
 
 class Device(Handle):
-    """A KvDev: kvgrid.dev_host() or kvgrid.dev_cuda(ordinal). Outlives the placements on it."""
+    """A KvDev: kvgrid.dev_host() or kvgrid.dev_cuda(ordinal). Outlives the placements on it: close() raises BufferError while there are any."""
 
     def __init__(self, struct, kind):
-        self.struct, self.kind = struct, kind
+        self._take(struct)
+        self.struct, self.kind, self._placements = struct, kind, weakref.WeakSet()
 
     def synchronize(self, stream=None):
         """Waits for the stream; None: for everything given to the device so far."""
-        check(self.struct.ops.contents.synchronize(self.struct.self, stream))
+        struct = self._as_parameter_
+        check(struct.ops.contents.synchronize(struct.self, stream))
 
     def taken_bytes(self):
-        return self.struct.ops.contents.taken_bytes(self.struct.self)
+        struct = self._as_parameter_
+        return struct.ops.contents.taken_bytes(struct.self)
 
     def close(self):
-        if self.struct.ops:
-            lib.kvg_dev_close(self.struct)
-            self.struct.ops = None
+        if self._handle is None:
+            return
+        if self._placements:
+            raise BufferError("%d placements stand on this device: close them first" % len(self._placements))
+        lib.kvg_dev_close(self._give())
 
 
 def dev_host():
@@ -99,28 +113,31 @@ _FORMATS = ("format_k", "format_v", "format_latent")
 _LAYOUTS = {"pool": _abi.CONSTANTS["KVG_LAYOUT_POOL"], "flat": _abi.CONSTANTS["KVG_LAYOUT_FLAT"]}
 
 
-def _place_options(device, fields):
+def _place_options(grid, config, device, fields):
+    counts = {"layer_bytes": (ctypes.c_uint64, config.n_layer + config.n_mtp, "layers"), "fence": (ctypes.c_uint32, grid.pp + 1, "ends of stages")}
     options = initial("KVG_PLACE_OPTIONS_INIT")()
     for name, value in fields.items():
         if name in _FORMATS:
             value = format_code(value)
         elif name == "layout":
             value = _LAYOUTS.get(value, value)
-        elif name in ("layer_bytes", "fence"):
-            value = list(value)
-            value = ((ctypes.c_uint64 if name == "layer_bytes" else ctypes.c_uint32) * len(value))(*value)
+        elif name in counts:
+            kind, count, what = counts[name]
+            value = numbers(kind, value, count, name, what)
         elif not hasattr(_abi.KvgPlaceOptions, name) or name in ("size", "device"):
             raise TypeError("KvgPlaceOptions has no field %s" % name)
-        setattr(options, name, value)
+        set_field(options, name, value)
     if device is not None:
-        options.device = ctypes.pointer(device.struct)
+        options.device = ctypes.pointer(device._as_parameter_)
     return options
 
 
 def place_start(grid, config, device=None, **options):
     """kvg_place_start: a Setup whose result is the Placement."""
-    handle, made = _PLACEMENT(), _place_options(device, options)
+    handle, made = _PLACEMENT(), _place_options(grid, config, device, options)
     placement = Placement.__new__(Placement)
+    if device is not None:
+        device._placements.add(placement)  # from here on: what is started uses it
     return start(lib.kvg_place_start, grid, config.struct, made, byref(handle), finish=lambda: placement._lay(handle, grid, device),
                  needs=(grid, config, made, handle))
 
@@ -134,7 +151,7 @@ class Placement(Handle):
 
     def __init__(self, grid, config, device=None, **options):
         handle = _PLACEMENT()
-        check_made(lib.kvg_place(grid, config.struct, _place_options(device, options), byref(handle)))
+        check_made(lib.kvg_place(grid, config.struct, _place_options(grid, config, device, options), byref(handle)))
         self._lay(handle, grid, device)
 
     def _lay(self, handle, grid, device):
@@ -142,6 +159,8 @@ class Placement(Handle):
         self.grid, self.device, self._views = grid, device, {}
         self._owner = Owner(HOST if device is None else device.kind, None if device is None else device.synchronize)
         self.cuda = self._owner.device != HOST
+        if device is not None:
+            device._placements.add(self)
         return self
 
     @property
@@ -172,7 +191,8 @@ class Placement(Handle):
     def _see(self, pointer, made_of, *more):
         if not pointer:
             check(_abi.CONSTANTS["KVG_EINVAL"])
-        return made_of(pointer.contents, self._owner, self.plan.slots, *more)
+        struct = type(pointer.contents).from_buffer_copy(pointer.contents)  # constant while the placement lives, and may be looked at later
+        return made_of(struct, self._owner, self.plan.slots, *more)
 
     def flush(self, stream=None):
         check(lib.kvg_placement_flush(self, stream))
@@ -184,13 +204,13 @@ class Placement(Handle):
         return made
 
     def resize(self, memory_bytes):
-        check(lib.kvg_placement_resize(self, memory_bytes))
+        check(lib.kvg_placement_resize(self, whole(memory_bytes, 64, "memory_bytes")))
 
     def resize_start(self, memory_bytes):
-        return start(lib.kvg_placement_resize_start, self, memory_bytes, needs=(self,))
+        return start(lib.kvg_placement_resize_start, self, whole(memory_bytes, 64, "memory_bytes"), needs=(self,))
 
     def prepare(self, memory_bytes):
-        check(lib.kvg_placement_prepare(self, memory_bytes))
+        check(lib.kvg_placement_prepare(self, whole(memory_bytes, 64, "memory_bytes")))
 
     def sleep(self):
         """Gives the memory back on every rank, keeping its addresses. Views stay, and what they show must not be touched until wake()."""
@@ -217,7 +237,7 @@ class Placement(Handle):
     def sequence_open(self, id, rows=0):
         """An empty Sequence. Reach: posted."""
         handle = _SEQUENCE()
-        check_made(lib.kvg_sequence_open(self, id, rows, byref(handle)))
+        check_made(lib.kvg_sequence_open(self, whole(id, 64, "id"), whole(rows, 64, "rows"), byref(handle)))
         return Sequence(handle, self)
 
     def batch_create(self, slots):
@@ -232,6 +252,9 @@ class Placement(Handle):
             raise BufferError("%d views of this placement's memory are alive: delete them, and the arrays and tensors made of them, first" %
                               self._owner.alive())
         self._close_made()
+        self._owner.closed = True
+        if self.device is not None:
+            self.device._placements.discard(self)
         lib.kvg_placement_destroy(self._give())
 
 
@@ -242,10 +265,10 @@ class Sequence(Handle):
         self._take(handle, placement).placement = placement
 
     def book(self, rows):
-        check(lib.kvg_sequence_book(self, rows))
+        check(lib.kvg_sequence_book(self, whole(rows, 64, "rows")))
 
     def rewind(self, rows):
-        check(lib.kvg_sequence_rewind(self, rows))
+        check(lib.kvg_sequence_rewind(self, whole(rows, 64, "rows")))
 
     def trim(self):
         check(lib.kvg_sequence_trim(self))
@@ -253,7 +276,7 @@ class Sequence(Handle):
     def fork(self, rows, id):
         """A second Sequence with the first `rows` committed rows."""
         handle = _SEQUENCE()
-        check_made(lib.kvg_sequence_fork(self, rows, id, byref(handle)))
+        check_made(lib.kvg_sequence_fork(self, whole(rows, 64, "rows"), whole(id, 64, "id"), byref(handle)))
         return Sequence(handle, self.placement)
 
     def snapshot(self):

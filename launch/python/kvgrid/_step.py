@@ -4,7 +4,7 @@ from ctypes import byref
 
 from . import _abi
 from ._call import initial, sized
-from ._data import numbers
+from ._data import numbers, whole
 from ._errors import check, check_made, error
 from ._handle import Handle
 from ._load import lib
@@ -38,7 +38,7 @@ class Batch(Handle):
 
     def __init__(self, placement, slots):
         handle = ctypes.POINTER(_abi.KvgBatch)()
-        check_made(lib.kvg_batch_create(placement, slots, byref(handle)))
+        check_made(lib.kvg_batch_create(placement, whole(slots, 32, "slots"), byref(handle)))
         self._take(handle, placement)
         self.placement, self.slots_count = placement, slots
         self._in = initial("KVG_ROWS_INIT")()
@@ -47,7 +47,7 @@ class Batch(Handle):
 
     def set(self, slot, sequence):
         """Puts a Sequence into a place; None empties it. Reach: posted."""
-        check(lib.kvg_batch_set(self, slot, sequence))
+        check(lib.kvg_batch_set(self, whole(slot, 32, "slot"), sequence))
 
     @property
     def slots(self):
@@ -157,9 +157,15 @@ class Step:
     """begin -> write, attend (-> extend -> write, attend ..) -> post -> test or wait. Every begun step is posted exactly once."""
 
     def __init__(self, handle, batches):
-        self._as_parameter_, self.batches = handle, batches
+        self._handle, self._grid, self.batches = handle, batches[0].placement.grid, batches
         self.slots_count = sum(batch.slots_count for batch in batches)
         self._planned = self._tokens = None
+
+    @property
+    def _as_parameter_(self):
+        if self._grid._handle is None:
+            raise ValueError("the grid of this step is closed")
+        return self._handle
 
     def extend(self, rows):
         """Another pass of the same step."""

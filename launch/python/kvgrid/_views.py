@@ -60,6 +60,9 @@ class Plane(_Fields):
         if self._per_chunk != 0:
             raise ValueError("pools have no planes of one slot: chunks, or runs()")
         plane = self._struct
+        self._view._check_slot(slot)
+        if not 0 <= rows <= self._view.ring_rows:
+            raise ValueError("%d rows of a slot: its plane has %d" % (rows, self._view.ring_rows))
         return self._buffer(self._address() + slot * plane.slot_bytes, (rows, plane.row_stride), (self._heads, plane.head_stride))
 
     def runs(self, slot, row, past):
@@ -71,7 +74,11 @@ class Plane(_Fields):
 
     def _run(self, slot, row, past):
         view, plane = self._view._struct, self._struct
+        self._owner.check()
         self._view._host_tables()
+        self._view._check_slot(slot)
+        if row < 0:
+            raise ValueError("row %d: rows count from 0" % row)
         if self._per_chunk == 0:
             base_row = view.base_row[slot]
             physical = (row - base_row) % view.ring_rows
@@ -88,6 +95,10 @@ class Plane(_Fields):
 class _View(_Fields):
     def __init__(self, struct, owner, slots, units):
         self._struct, self._owner, self._slots, self._units = struct, owner, slots, units
+
+    def _check_slot(self, slot):
+        if not 0 <= slot < self._slots:
+            raise ValueError("slot %d: this placement has %d" % (slot, self._slots))
 
     def _host_tables(self):
         if self._owner.device[0] != 1:
