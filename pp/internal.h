@@ -86,6 +86,7 @@ struct KvgSetup {
     KvgGrid    *grid;
     const char *what;
     uint64_t    tag;       /* of its gathers, phase by phase: a rank that fails between two does not shift those of the next operation */
+    uint32_t    epoch;     /* in which it began: what a settle ends stays ended in the next */
     int         phase;
     int         done;
     KvgStatus   result;

@@ -115,6 +115,7 @@ static KvgStatus settled(KvgSetup *setup)
     state->stage = REBUILD_SAY;
     if (!joined) {
         setup->kind = KVG_MESSAGE_SETUP;
+        setup->epoch = grid->epoch;
         setup->tag = ++grid->setup_tag << 32; /* counted from the settle on, by all survivors alike */
         return KVG_OK;
     }

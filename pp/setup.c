@@ -19,6 +19,7 @@ KvgStatus kvg_setup_new(KvgGrid *grid, const char *what, size_t state_bytes, Kvg
     (*setup)->grid = grid;
     (*setup)->what = what;
     (*setup)->kind = KVG_MESSAGE_SETUP;
+    (*setup)->epoch = grid->epoch;
     (*setup)->tag = tag;
     (*setup)->state = state;
     return KVG_OK;
@@ -93,11 +94,17 @@ static void run_phase(KvgSetup *setup)
     }
 }
 
+/* A settle has begun since, or has ended: what this rank has told the others then stays true, and a change that it voted for has been published or undone. */
+static int is_cut_short(const KvgSetup *setup)
+{
+    return !setup->done && setup->kind == KVG_MESSAGE_SETUP && (setup->grid->settling || setup->epoch != setup->grid->epoch);
+}
+
 KvgStatus kvg_setup_test(KvgSetup *setup, int *done)
 {
     int arrived = 1;
 
-    if (!setup->done && setup->grid->settling && setup->kind != KVG_MESSAGE_SETTLE && setup->kind != KVG_MESSAGE_REBUILD) { /* what this rank has told the others stays true */
+    if (is_cut_short(setup)) {
         end(setup, kvg_fail(KVG_EPEER, "%s: a settle has begun on this rank, which ends all that was under way", setup->what));
     }
     if (!setup->done && setup->has_gather) {

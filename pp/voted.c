@@ -9,25 +9,31 @@ KvgStatus kvg_placement_awake(const KvgPlacement *placement)
     return placement->asleep ? kvg_fail(KVG_EBUSY, "the placement is asleep and holds no memory: call kvg_placement_wake on every rank first") : KVG_OK;
 }
 
-KvgStatus kvg_voted_start(KvgPlacement *placement, const char *what, size_t state_bytes, KvgSetup **setup)
+/* A step that this rank has begun and not posted can be decided by nobody. */
+static KvgStatus check_posted(KvgVotes *votes, const char *what)
 {
-    const KvgVotes *votes = placement->grid->votes;
-
-    KVG_TRY(kvg_grid_whole(placement->grid));
-    KVG_TRY(kvg_grid_no_run(placement->grid));
+    KVG_TRY(kvg_grid_no_run(votes->grid));
     for (uint64_t number = votes->decided + 1; number <= votes->begun; number++) {
-        if (kvg_step_at(placement->grid->votes, number)->state == KVG_STEP_BEGUN) {
+        if (kvg_step_at(votes, number)->state == KVG_STEP_BEGUN) {
             return kvg_fail(KVG_EBUSY, "step %llu is begun and not posted: post it before %s", (unsigned long long)number, what);
         }
     }
+    return KVG_OK;
+}
+
+KvgStatus kvg_voted_start(KvgPlacement *placement, const char *what, size_t state_bytes, KvgSetup **setup)
+{
+    KVG_TRY(kvg_grid_whole(placement->grid));
+    KVG_TRY(check_posted(placement->grid->votes, what));
     KVG_TRY(kvg_setup_new(placement->grid, what, state_bytes, setup));
     ((Voted *)(*setup)->state)->placement = placement;
     return KVG_OK;
 }
 
 /* When a step is decided is each rank's own matter: the call waits for that, so that no rank answers EBUSY while another goes on. */
-static KvgStatus decide_all(KvgVotes *votes, int *done)
+static KvgStatus decide_all(KvgVotes *votes, const char *what, int *done)
 {
+    KVG_TRY(check_posted(votes, what)); /* begun since the change was started: it would be waited for without end */
     *done = 1;
     while (*done && votes->decided != votes->begun) {
         KvgStep *step = kvg_step_at(votes, votes->decided + 1);
@@ -43,7 +49,7 @@ KvgStatus kvg_voted_say(KvgSetup *setup, uint64_t value)
 {
     int done;
 
-    KVG_TRY(decide_all(setup->grid->votes, &done));
+    KVG_TRY(decide_all(setup->grid->votes, setup->what, &done));
     if (!done) {
         return KVG_OK; /* runs again */
     }
