@@ -119,7 +119,7 @@ KvgStatus kvg_sequence_digest_start(KvgSequence *sequence, KvDigest *digest, Kvg
     if (sequence == NULL || !sequence->open || digest == NULL || setup == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_sequence_digest needs an open sequence and places for what it makes");
     }
-    if (sequence->placement->grid->state == KVG_EINDOUBT) {
+    if (sequence->placement->grid->state == KVG_EINDOUBT || sequence->placement->grid->rebuilding) {
         return kvg_grid_usable(sequence->placement->grid);
     }
     KVG_TRY(kvg_grid_no_run(sequence->placement->grid)); /* its device may be further than is known here */

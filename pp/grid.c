@@ -283,7 +283,7 @@ uint32_t kvg_grid_epoch(const KvgGrid *grid) { return grid->epoch; }
 
 KvgStatus kvg_grid_state(const KvgGrid *grid)
 {
-    return grid->state == KVG_OK ? KVG_OK : kvg_fail(grid->state, "%s", grid->why);
+    return grid->state == KVG_OK ? kvg_grid_usable(grid) : kvg_fail(grid->state, "%s", grid->why);
 }
 
 int kvg_grid_first(const KvgGrid *grid)
@@ -309,8 +309,11 @@ KvgStatus kvg_grid_no_hole(const KvgGrid *grid, const char *call)
 
 KvgStatus kvg_grid_usable(const KvgGrid *grid)
 {
-    if (__builtin_expect(grid->state == KVG_OK, 1)) {
+    if (__builtin_expect(grid->state == KVG_OK && !grid->rebuilding, 1)) {
         return KVG_OK;
+    }
+    if (grid->state == KVG_OK) {
+        return kvg_fail(KVG_EPEER, "a rebuild has begun: until it ends nothing but closing is done");
     }
     return kvg_fail(grid->state == KVG_ELAYOUT ? KVG_ELAYOUT : KVG_EPEER, "%s", grid->why);
 }

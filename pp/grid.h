@@ -3,7 +3,8 @@
  * World rank = pp_rank * tp + tp_rank. Reach words used below:
  *   local   this rank alone; no other rank needs to call
  *   posted  every rank calls it, in the same order relative to the other posted calls and step begins; no vote, acts at once
- *   setup   collective and bounded by KVGRID_TIMEOUT_MS; each has a _start form for those who drive several ranks from one thread
+ *   setup   collective and bounded by KVGRID_TIMEOUT_MS; each has a _start form for those who drive several ranks from one thread. From the _start of a resize, a
+ *           sleep, a wake or a rebuild to its end the grid is given no posted call and no step: every rank ends it at a moment of its own
  * Threads: one thread at a time per grid, any thread. No thread of our own: progress is made in test, wait and kvg_grid_progress. */
 #ifndef KVG_GRID_H
 #define KVG_GRID_H
@@ -51,7 +52,7 @@ KVG_API uint32_t kvg_grid_epoch(const KvgGrid *grid);   /* from 1; each settle r
 
 /** Receives what has arrived, gives a sign of life, notices losses. Never blocks. Reach: local. */
 KVG_API KvgStatus kvg_grid_progress(KvgGrid *grid);
-/** KVG_OK while the grid can step; EPEER a rank is lost; EINDOUBT a step is undecided; ELAYOUT posted calls went apart. The sentence says which. */
+/** KVG_OK while the grid can step; EPEER a rank is lost, or a settle or rebuild has begun; EINDOUBT a step is undecided; ELAYOUT posted calls went apart. The sentence says which. */
 KVG_API KvgStatus kvg_grid_state(const KvgGrid *grid);
 
 /** After EINDOUBT or EPEER: the survivors (the same list on each, the own rank among them) bring each other to one state: every step
@@ -65,7 +66,8 @@ KVG_API KvgStatus kvg_grid_settle_start(KvgGrid *grid, const int *survivors, int
 KVG_API KvgStatus kvg_setup_test(KvgSetup *setup, int *done);
 /** Turns until it ends or the deadline passes (EINDOUBT), then frees it. NULL is KVG_EINVAL. */
 KVG_API KvgStatus kvg_setup_wait(KvgSetup *setup);
-/** Frees an operation that kvg_setup_test has reported done (or one that is given up: the grid is then in doubt). */
+/** Frees an operation that kvg_setup_test has reported done (or one that is given up: the grid is then in doubt, unless a settle that has begun since has
+ *  ended the operation). Before its placement, and before its grid. */
 KVG_API void kvg_setup_free(KvgSetup *setup);
 
 KVG_END_DECLS

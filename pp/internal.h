@@ -140,6 +140,7 @@ struct KvgGrid {
     uint64_t     running;    /* digest of posted calls */
     uint64_t     setup_tag;  /* set-up operations of this epoch so far */
     int          settling;   /* a settle of this epoch has begun: records decide nothing any more */
+    int          rebuilding; /* a rebuild has settled, and neither published nor ended: its ranks are told apart from those that step, so nothing else begins */
     KvgStatus    state;      /* KVG_OK, EPEER, EINDOUBT, ELAYOUT */
     char         why[384];
     uint8_t     *alive;      /* [ranks] 0: left out by a settle */

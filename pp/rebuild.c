@@ -113,6 +113,7 @@ static KvgStatus settled(KvgSetup *setup)
         setup->member[rank] = joined || state->survivor[rank];
     }
     state->stage = REBUILD_SAY;
+    grid->rebuilding = 1;
     if (!joined) {
         setup->kind = KVG_MESSAGE_SETUP;
         setup->epoch = grid->epoch;
@@ -262,6 +263,7 @@ static void publish(KvgSetup *setup)
         grid->empty[rank] = !setup->member[rank];
     }
     grid->voters = state->survivors + state->newcomers;
+    grid->rebuilding = 0;
     grid->state = KVG_OK;
     grid->why[0] = '\0';
     grid->stop_told = 0;
@@ -285,6 +287,7 @@ static void undo(KvgSetup *setup)
         kvg_rebuild_unmake(setup);
         return;
     }
+    grid->rebuilding = 0;
     if (grid->comm_before == &state->comm) { /* not another's, which settles while this one was in doubt */
         cross_back(setup);
     }

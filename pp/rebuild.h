@@ -58,7 +58,8 @@ typedef struct KvgRebuildReport {
     KvgRebuiltSequence *sequences; /* [count] by placement, oldest first, then by id */
 } KvgRebuildReport;
 
-/** The survivors settle (kvg_grid_settle) and go on in a new epoch, with those who join. Afterwards the grid steps again at once.
+/** The survivors settle (kvg_grid_settle) and go on in a new epoch, with those who join. Afterwards the grid steps again at once; until it ends, all but closing
+ *  answers EPEER.
  *   bootstrap  of tp*pp ranks, each survivor in its old place; NULL: nobody joins, and the connections among the survivors stay
  *   survivors  as for kvg_grid_settle: the same list on each
  *   options    NULL: the defaults

@@ -94,19 +94,22 @@ static void run_phase(KvgSetup *setup)
     }
 }
 
-/* A settle has begun since, or has ended: what this rank has told the others then stays true, and a change that it voted for has been published or undone. */
-static int is_cut_short(const KvgSetup *setup)
+/* A settle that has begun since ends it, when its caller looks at it next: what this rank has told the others stays true, and a change that it voted for is
+ * published or undone by the settle. */
+static void cut_short(KvgSetup *setup)
 {
-    return !setup->done && setup->kind == KVG_MESSAGE_SETUP && (setup->grid->settling || setup->epoch != setup->grid->epoch);
+    const KvgGrid *grid = setup->grid;
+
+    if (!setup->done && setup->kind == KVG_MESSAGE_SETUP && (grid->settling || setup->epoch != grid->epoch)) {
+        end(setup, kvg_fail(KVG_EPEER, "%s: a settle has begun on this rank, which ends all that was under way", setup->what));
+    }
 }
 
 KvgStatus kvg_setup_test(KvgSetup *setup, int *done)
 {
     int arrived = 1;
 
-    if (is_cut_short(setup)) {
-        end(setup, kvg_fail(KVG_EPEER, "%s: a settle has begun on this rank, which ends all that was under way", setup->what));
-    }
+    cut_short(setup);
     if (!setup->done && setup->has_gather) {
         KvgStatus status = kvg_gather_test(&setup->gather, &arrived);
         if (status != KVG_OK) {
@@ -144,6 +147,7 @@ void kvg_setup_free(KvgSetup *setup)
     if (setup == NULL) {
         return;
     }
+    cut_short(setup);
     if (!setup->done) {
         kvg_grid_fail(setup->grid, KVG_EINDOUBT, "%s was given up before it ended; settle the grid or destroy it", setup->what);
         kvg_fail(KVG_EINDOUBT, "%s was given up before it ended", setup->what);

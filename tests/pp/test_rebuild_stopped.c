@@ -147,6 +147,65 @@ START_TEST(test_nobody_waits_for_a_rank_in_doubt_about_the_rebuild)
 }
 END_TEST
 
+/* ---- an operation that is given up in the middle of a rebuild */
+
+/* All rebuild, and none is lost. Between settle and publish each starts another operation and gives it up: what is done then, `during`, says. */
+static void rebuild_all(Scene *scene, void (*during)(Scene *scene, int i))
+{
+    KvgSetup *setups[TEST_RANKS_MAX] = {0};
+    int       survivors[TEST_RANKS_MAX], count = list_survivors(scene, survivors), left = count, done[TEST_RANKS_MAX] = {0}, once[TEST_RANKS_MAX] = {0};
+    for (int i = 0; i < count; i++) {
+        ck_assert_int_eq(kvg_grid_rebuild_start(scene->g.grid[i], survivors, count, NULL, &scene->report[i], &setups[i]), KVG_OK);
+    }
+    for (int rounds = 0; left > 0; rounds++) {
+        ck_assert_int_lt(rounds, 10000);
+        for (int i = 0; i < count; i++) {
+            if (done[i]) continue;
+            KvgStatus status = kvg_setup_test(setups[i], &done[i]);
+            ck_assert_msg(status == KVG_OK, "%s", kvg_last_error());
+            if (!done[i] && !once[i] && kvg_grid_epoch(scene->g.grid[i]) > 1) {
+                during(scene, i);
+                once[i] = 1;
+            }
+            left -= done[i];
+        }
+        kvg_inproc_advance_ns(scene->g.hub, 100000);
+    }
+    for (int i = 0; i < count; i++) {
+        ck_assert(once[i]);
+        ck_assert_msg(kvg_grid_state(scene->g.grid[i]) == KVG_OK, "%s", kvg_last_error());
+        kvg_setup_free(setups[i]);
+    }
+}
+
+static void give_a_digest_up(Scene *scene, int i)
+{
+    static KvDigest digest;
+    KvgSetup       *setup = NULL;
+    if (kvg_sequence_digest_start(scene->s[i][0], &digest, &setup) == KVG_OK) kvg_setup_free(setup);
+}
+
+static void change_and_step(Scene *scene, int i)
+{
+    KvgSetup *setup = NULL;
+    KvgStep  *step = NULL;
+    ck_assert_int_eq(kvg_placement_resize_start(scene->g.placement[i], 4u << 20, &setup), KVG_EPEER);
+    ck_assert_msg(strstr(kvg_last_error(), "rebuild") != NULL, "%s", kvg_last_error());
+    ck_assert_int_eq(kvg_step_begin(scene->g.batch[i], (uint32_t[SEQUENCES]){1, 1, 1}, &step), KVG_EPEER);
+    ck_assert_int_eq(kvg_sequence_rewind(scene->s[i][0], 1), KVG_EPEER);
+}
+
+START_TEST(test_who_gives_another_operation_up_while_it_rebuilds_does_not_stop_for_the_others)
+{
+    void (*const during[])(Scene *scene, int i) = {give_a_digest_up, change_and_step};
+    Scene        scene = {0};
+    open_latent(&scene, 2, 2);
+    rebuild_all(&scene, during[_i]);
+    every_rank_is_late_once(&scene);
+    close_scene(&scene);
+}
+END_TEST
+
 int main(void)
 {
     if (test_device_missing()) return test_device_missing();
@@ -156,6 +215,7 @@ int main(void)
     tcase_add_loop_test(tc, test_any_rank_may_post_late_after_a_rebuild, 0, 4);
     tcase_add_loop_test(tc, test_any_rank_may_post_late_after_a_settle_and_a_rebuild, 0, 4);
     tcase_add_loop_test(tc, test_nobody_waits_for_a_rank_in_doubt_about_the_rebuild, 0, 3);
+    tcase_add_loop_test(tc, test_who_gives_another_operation_up_while_it_rebuilds_does_not_stop_for_the_others, 0, 2);
     suite_add_tcase(suite, tc);
     return life_run(suite);
 }

@@ -98,6 +98,20 @@ START_TEST(test_a_change_that_a_settle_has_made_is_not_made_again)
 }
 END_TEST
 
+START_TEST(test_what_a_settle_has_ended_is_freed_without_a_doubt)
+{
+    open_ranks(2);
+    vote_for_change();
+    settle_all();
+    for (int r = 0; r < 2; r++) {
+        kvg_setup_free(change[r]); /* never looked at again */
+        ck_assert_msg(kvg_grid_state(g.grid[r]) == KVG_OK, "%s", kvg_last_error());
+    }
+    ck_assert_int_eq(life_grow(&g, s, 0, 3), KVG_OK);
+    grid_close(&g);
+}
+END_TEST
+
 /* ---- a step in the middle of a change */
 
 START_TEST(test_a_change_refuses_where_a_step_has_begun_since_it_did)
@@ -124,4 +138,4 @@ START_TEST(test_a_change_refuses_where_a_step_has_begun_since_it_did)
 END_TEST
 
 LIFE_MAIN("setups", test_a_change_that_a_settle_took_back_stays_so_though_its_votes_are_all_here, test_a_change_that_a_settle_has_made_is_not_made_again,
-          test_a_change_refuses_where_a_step_has_begun_since_it_did)
+          test_what_a_settle_has_ended_is_freed_without_a_doubt, test_a_change_refuses_where_a_step_has_begun_since_it_did)
