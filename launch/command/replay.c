@@ -114,7 +114,9 @@ static KvgStatus choose_sequences(const ReplayOptions *options, const ReplayLaun
     if (slot_bytes > 0 && options->memory == 0) {
         sequences = kvg_max_u64(1, kvg_min_u64(sequences, available / 2 / slot_bytes));
     }
-    KVG_TRY(kvg_calloc((size_t)bootstrap->ranks, sizeof sequences, "the ranks' room for sequences", &memory));
+    if (kvg_calloc((size_t)bootstrap->ranks, sizeof sequences, "the ranks' room for sequences", &memory) != KVG_OK) {
+        kvg_replay_launch_abort(launch, KVG_EXIT_FAILED); /* the others are in the all-gather */
+    }
     uint64_t *all = memory;
     KvgStatus status = bootstrap->allgather(bootstrap->user, &sequences, all, sizeof sequences, launch->timeout_ms);
     for (int rank = 0; rank < bootstrap->ranks && status == KVG_OK; rank++) {
@@ -125,18 +127,27 @@ static KvgStatus choose_sequences(const ReplayOptions *options, const ReplayLaun
     return status;
 }
 
-static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch *launch, ReplayInput *input)
+static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch *launch, const KvGridPlan *plan, ReplayInput *input)
 {
     const uint64_t available = kvg_replay_memory_available(launch->local_ranks);
-    KvGridPlan     plan;
-    KVG_TRY(plan_grid(options, input, &plan));
-    KvgStatus status = choose_sequences(options, launch, &plan, available, input);
+    KvgStatus      status = choose_sequences(options, launch, plan, available, input);
     if (status == KVG_OK) {
-        status = kvg_replay_memory_need(&plan, (uint32_t)launch->bootstrap.rank, balanced_rows(input),
+        status = kvg_replay_memory_need(plan, (uint32_t)launch->bootstrap.rank, balanced_rows(input),
                                         kvg_min_u64(input->sequences, input->count), &input->memory);
     }
     input->memory = options->memory != 0 ? options->memory : kvg_min_u64(input->memory, available);
-    kvg_replay_formats(&plan, &input->config, input->formats, sizeof input->formats);
+    kvg_replay_formats(plan, &input->config, input->formats, sizeof input->formats);
+    return status;
+}
+
+/* A rank that cannot plan (formats of its own, a config of its own) says so before the others gather anything. */
+static KvgStatus plan_memory(const ReplayOptions *options, const ReplayLaunch *launch, ReplayInput *input)
+{
+    KvGridPlan plan = { 0 };
+    KvgStatus  status = kvg_replay_agree(launch, plan_grid(options, input, &plan));
+    if (status == KVG_OK) {
+        status = kvg_replay_agree(launch, choose_memory(options, launch, &plan, input));
+    }
     kvg_grid_plan_free(&plan);
     return status;
 }
@@ -153,9 +164,12 @@ static KvgStatus check_ranks(const ReplayOptions *options, const ReplayLaunch *l
                     options->tp, options->pp, ranks, launch->bootstrap.ranks, launch->bootstrap.ranks == 1 ? "was" : "were", ranks, ranks, ranks);
 }
 
-/* What rank 0 will write can be written: said before anything is served. */
+/* What the ranks will write can be written: said before anything is served. */
 static KvgStatus check_files(const ReplayOptions *options, const ReplayLaunch *launch)
 {
+    if (options->trail != NULL) {
+        KVG_TRY(kvg_replay_trail_check(options->trail, launch->bootstrap.rank));
+    }
     if (launch->bootstrap.rank == 0 && options->metrics != NULL) {
         KVG_TRY(kvg_whole_file_check("--metrics", options->metrics));
     }
@@ -416,7 +430,7 @@ static int replay_on(const ReplayOptions *options, ReplayLaunch *launch)
         exit_status = kvg_command_exit_status(kvg_replay_agree(launch, compare_input(options, launch, &input)));
     }
     if (exit_status == KVG_EXIT_DONE) {
-        exit_status = kvg_command_exit_status(kvg_replay_agree(launch, choose_memory(options, launch, &input)));
+        exit_status = kvg_command_exit_status(plan_memory(options, launch, &input));
     }
     if (exit_status == KVG_EXIT_DONE) {
         exit_status = serve_on_grid(options, launch, &input);

@@ -177,6 +177,19 @@ static int anybody_settles(const ForkWatch *watch)
     return 0;
 }
 
+/* How long those who are left may take. Where they are all stopped, nobody waits for anybody any more: they have had the deadline once, while
+ * the others waited for them, or have it now that the others are done. */
+static uint64_t patience_ms(const ForkWatch *watch)
+{
+    const uint64_t timeout_ms = watch->page->timeout_ms;
+    for (int rank = 0; rank < watch->ranks; rank++) {
+        if (watch->end[rank] == FORK_RUNS && !watch->is_stopped[rank]) {
+            return 2 * timeout_ms + 2 * MARGIN_MS;
+        }
+    }
+    return (watch->trouble_ns != 0 ? 0 : timeout_ms) + MARGIN_MS;
+}
+
 /* Others have left, and nobody settles: who is still there a deadline later is frozen, or waits for nothing. */
 static void end_stragglers(ForkWatch *watch)
 {
@@ -189,7 +202,7 @@ static void end_stragglers(ForkWatch *watch)
     if (ended == 0 || anybody_settles(watch)) {
         return;
     }
-    const uint64_t patience = (2 * (uint64_t)watch->page->timeout_ms + 2 * MARGIN_MS) * MS;
+    const uint64_t patience = patience_ms(watch) * MS;
     for (int rank = 0; rank < watch->ranks; rank++) {
         if (watch->end[rank] == FORK_RUNS && !watch->put_down[rank] && kvg_clock_ns() > last + patience) {
             watch->trouble_ns = watch->trouble_ns != 0 ? watch->trouble_ns : kvg_clock_ns();

@@ -26,7 +26,7 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--ranks", OPTION_COUNT, &counts->ranks, "N", "fork the N = TP x PP ranks on this machine, without mpirun; after a fault the survivors report", 1,
           FORKED_RANKS_MAX, 0 },
         { "--requests", OPTION_COUNT, &options->requests, "N", "the first N of the trace (all)", 1, 0, 0 },
-        { "--max-tokens", OPTION_COUNT, &options->max_tokens, "N", "cut each request to N tokens", 0, 0, 0 },
+        { "--max-tokens", OPTION_COUNT, &options->max_tokens, "N", "cut each request to N tokens", 1, 0, 0 },
         { "--concurrency", OPTION_COUNT, &counts->concurrency, "N", "requests open at once (16)", 1, CONCURRENCY_MAX, 0 },
         { "--chunk", OPTION_COUNT, &counts->chunk, "N", "prompt rows of a request a step (512)", 1, CHUNK_MAX, 0 },
         { "--spec", OPTION_COUNT, &counts->spec, "K", "rounds of K rows, 1..K of them accepted (0: none)", 0, SPEC_MAX, 0 },

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -99,9 +100,17 @@ static int write_lines(const ReplayTrail *trail, FILE *file)
     return fflush(file) == 0 && fsync(fileno(file)) == 0;
 }
 
-static KvgStatus fail_file(const char *path, const char *what)
+static KvgStatus fail_file(KvgStatus status, const char *path, const char *what)
 {
-    return kvg_fail(KVG_EIO, "--trail: %s cannot be %s: %s", path, what, strerror(errno));
+    return kvg_fail(status, "--trail: %s cannot be %s: %s", path, what, strerror(errno));
+}
+
+static KvgStatus name_file(const char *path, int rank, char mine[PATH_BYTES])
+{
+    if (snprintf(mine, PATH_BYTES, "%s.%d", path, rank) >= PATH_BYTES) {
+        return kvg_fail(KVG_EINVAL, "--trail: a path of %zu bytes, at most %d: give a shorter one", strlen(path), PATH_BYTES - 16);
+    }
+    return KVG_OK;
 }
 
 /* A file without a name until it is whole, where the file system has such: a rank that is killed leaves nothing then. */
@@ -137,21 +146,40 @@ static int put_in_place(FILE *file, const char *path, const char *beside)
            rename(named, path) == 0;
 }
 
+KvgStatus kvg_replay_trail_check(const char *path, int rank)
+{
+    char        mine[PATH_BYTES], beside[PATH_BYTES + 16];
+    struct stat found;
+    KVG_TRY(name_file(path, rank, mine));
+    const int there = stat(mine, &found) == 0;
+    if (there && S_ISDIR(found.st_mode)) {
+        errno = EISDIR;
+        return fail_file(KVG_EINVAL, mine, "made");
+    }
+    FILE *file = there || errno == ENOENT ? open_beside(mine, beside, sizeof beside) : NULL; /* else the name is too long, or the like */
+    if (file == NULL) {
+        return fail_file(KVG_EINVAL, mine, "made");
+    }
+    fclose(file);
+    if (beside[0] != '\0') {
+        unlink(beside);
+    }
+    return KVG_OK;
+}
+
 KvgStatus kvg_replay_trail_write(const ReplayTrail *trail, const char *path, int rank)
 {
     char      mine[PATH_BYTES], beside[PATH_BYTES + 16];
     KvgStatus status = KVG_OK;
-    if (snprintf(mine, sizeof mine, "%s.%d", path, rank) >= (int)sizeof mine) {
-        return kvg_fail(KVG_EINVAL, "--trail: a path of %zu bytes, at most %d: give a shorter one", strlen(path), PATH_BYTES - 16);
-    }
+    KVG_TRY(name_file(path, rank, mine));
     FILE *file = open_beside(mine, beside, sizeof beside);
     if (file == NULL) {
-        return fail_file(mine, "made");
+        return fail_file(KVG_EIO, mine, "made");
     }
     if (!write_lines(trail, file)) {
-        status = fail_file(mine, "written");
+        status = fail_file(KVG_EIO, mine, "written");
     } else if (!put_in_place(file, mine, beside)) {
-        status = fail_file(mine, "put in its place");
+        status = fail_file(KVG_EIO, mine, "put in its place");
     }
     fclose(file);
     if (status != KVG_OK && beside[0] != '\0') {

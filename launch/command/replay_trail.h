@@ -49,6 +49,8 @@ void      kvg_replay_trail_set(ReplayTrail *trail, uint64_t request, ReplayTrail
 /* A commit ends. */
 KvgStatus kvg_replay_trail_mark(ReplayTrail *trail);
 
+/* Can PATH.RANK be made? Looks by making a file beside it, which goes again. EINVAL, naming it and the reason. */
+KvgStatus kvg_replay_trail_check(const char *path, int rank);
 /* Writes PATH.RANK: a line a commit, "COMMIT AGREED STORED". It appears whole, in the place of an older one, or not at all. EIO. */
 KvgStatus kvg_replay_trail_write(const ReplayTrail *trail, const char *path, int rank);
 

@@ -252,6 +252,7 @@ use)
   refused 2 "head" 1 --model "$models/stories15m.json"
   refused 2 "host, cuda or auto" 1 --device gpu
   refused 2 "--columns" 1 --columns 1
+  refused 2 "--max-tokens" 1 --max-tokens 0
   refused 2 "slots" 1 --model "$models/jamba-v0.1.json" --memory 4MB
   refused 2 "compress_ratios" 1 --model "$models/deepseek-v4-flash.json"
   printf 'TIMESTAMP,ContextTokens,GeneratedTokens\nx,5,many\n' >"$scratch/bad.csv"
@@ -262,6 +263,18 @@ use)
     checks=$((checks + 1))
     ASAN_OPTIONS=$leaks_of_mpi "$mpiexec" -q --oversubscribe --mca odls_base_sigkill_timeout 0 -n 1 "$kvgrid" replay $shared : -n 1 env ${mixed%%--*} "$kvgrid" replay $shared ${mixed#*--} >"$out" 2>"$err"
     [ $? = 2 ] && [ "$(grep -c '^kvgrid replay: .*rank 0 and rank 1 differ' "$err")" = 1 ] || { fail "rank 1 alone with $mixed"; head -n 5 "$err"; }
+  done
+  # a model of one rank alone, which does not take the formats: its own sentence, and nobody waits for it
+  checks=$((checks + 1))
+  began=$SECONDS
+  ASAN_OPTIONS=$leaks_of_mpi "$mpiexec" -q --oversubscribe --mca odls_base_sigkill_timeout 0 -n 1 "$kvgrid" replay $shared : -n 1 "$kvgrid" replay $shared --model "$models/stories15m.json" >"$out" 2>"$err"
+  [ $? = 2 ] && [ $((SECONDS - began)) -lt 20 ] && [ "$(grep -c '^kvgrid replay: rank 1 (host .*head dimension 48' "$err")" = 1 ] ||
+    { fail "rank 1 alone with another model, after $((SECONDS - began)) s"; head -n 5 "$err"; }
+  # what cannot be written is said before anything is served
+  mkdir "$scratch/taken.0"
+  for trail in "$scratch/absent/trail" "$scratch/taken" "$scratch/$(printf 'x%.0s' {1..254})"; do
+    refused 2 "--trail" 1 --trail "$trail"
+    [ ! -s "$out" ] || fail "--trail $trail is refused after the run"
   done
   # line 1 names the formats
   run 1

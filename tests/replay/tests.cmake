@@ -17,6 +17,7 @@ kvg_add_replay_test(test_replay_recurrent replay_recurrent.c replay_planes.c rep
 kvg_add_replay_test(test_replay_digest replay_digest.c)
 kvg_add_replay_test(test_replay_memory replay_memory.c)
 kvg_add_replay_test(test_replay_mpi replay_mpi.c slurm.c)
+kvg_add_replay_test(test_replay_fork replay_fork.c replay_fork_watch.c replay_fork_tell.c replay_mpi.c slurm.c)
 kvg_add_replay_test(test_replay_series replay_series.c replay_metrics.c whole_file.c)
 kvg_add_replay_test(test_html_write html_write.c)
 kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_series.c replay_metrics.c whole_file.c replay_trail.c replay_digest.c replay_mpi.c slurm.c replay_planes.c
