@@ -92,6 +92,17 @@ static uint64_t fullest_rank_bytes(const KvGridPlan *plan)
     return most;
 }
 
+static void say_no_room(const PlanArguments *arguments, PlanGrid *grid)
+{
+    const uint32_t limiting = grid->plan.limiting_rank >= 0 ? (uint32_t)grid->plan.limiting_rank : 0;
+
+    snprintf(grid->why, sizeof grid->why,
+             "not one unit of %d rows is left on rank %u, where weights take %llu bytes and the reserve %llu of the device's %llu: lower --reserve, "
+             "use more ranks or larger devices, or say the real size with --weights-bytes",
+             KVG_CHUNK_ROWS, limiting, (unsigned long long)grid->plan.ranks[limiting].weight_bytes, (unsigned long long)arguments->reserve_bytes,
+             (unsigned long long)arguments->device_memory);
+}
+
 int kvg_plan_holds_nothing(const PlanGrid *grid)
 {
     return grid->overweight || (grid->planned && grid->plan.memory_known && grid->plan.max_context == 0);
@@ -124,7 +135,7 @@ KvgStatus kvg_plan_grid(const PlanReport *report, uint32_t tp, uint32_t pp, Plan
         grid->planned = 1;
         grid->rank_bytes = fullest_rank_bytes(&grid->plan);
         if (kvg_plan_holds_nothing(grid) && grid->why[0] == '\0') {
-            snprintf(grid->why, sizeof grid->why, "not one unit of rows fits beside the weights and the reserve");
+            say_no_room(report->arguments, grid);
         }
     }
 done:
