@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/input.h"
 #include "runtime/base/memory.h"
 
 #define TOKENS_MOST 0x7fffffffu /* a row's number is an i32 */
@@ -254,7 +255,7 @@ static KvgStatus read_file(FILE *file, const char *path, char **text, size_t *by
         }
         *bytes += fread(*text + *bytes, 1, room - *bytes, file);
         if (ferror(file)) {
-            return kvg_fail(KVG_EIO, "the trace %s cannot be read: %s", path, strerror(errno));
+            return kvg_fail(KVG_EIO, "%s: cannot be read: %s; give a CSV file of requests", path, strerror(errno));
         }
     }
     return KVG_OK;
@@ -262,14 +263,12 @@ static KvgStatus read_file(FILE *file, const char *path, char **text, size_t *by
 
 KvgStatus kvg_trace_load(const char *path, Trace *trace)
 {
-    FILE     *file = fopen(path, "rb");
+    FILE     *file = NULL;
     char     *text = NULL;
     size_t    bytes = 0;
     KvgStatus status;
 
-    if (file == NULL) {
-        return kvg_fail(KVG_EIO, "the trace %s cannot be opened: %s", path, strerror(errno));
-    }
+    KVG_TRY(kvg_input_open(path, "give a CSV file of requests", KVG_INPUT_WAIT_MS, &file));
     status = read_file(file, path, &text, &bytes);
     fclose(file);
     if (status == KVG_OK) {

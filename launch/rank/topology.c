@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include "runtime/base/error.h"
+#include "runtime/base/input.h"
 #include "runtime/base/memory.h"
 
 #define SYNTHETIC "synthetic:"
 
-enum { PROCESSORS_MAX = 2 * INDEX_SET_MAX }; /* of a machine in hwloc's words; its time grows with the square, and more */
+enum { PROCESSORS_MAX = 2 * INDEX_SET_MAX, /* of a machine in hwloc's words; its time grows with the square, and more */
+       XML_BYTES_MAX = 16 << 20 };              /* the largest machines have some MB */
 
 _Static_assert(RANK_DEVICE_ID <= sizeof ((RankDevice *)NULL)->bus, "a bus id stands in for a UUID");
 
@@ -71,6 +73,28 @@ static uint64_t synthetic_processors(const char *words)
     return product;
 }
 
+/* The text, which hwloc would read without a bound, and from a pipe that nobody writes without an end. */
+static KvgStatus set_xml(hwloc_topology_t machine, const char *from)
+{
+    FILE     *file = NULL;
+    void     *text = NULL;
+    KvgStatus status = KVG_OK;
+
+    KVG_TRY(kvg_input_open(from, "give the XML that lstopo --of xml writes", KVG_INPUT_WAIT_MS, &file));
+    KVG_TRY_GOTO(kvg_calloc(XML_BYTES_MAX, 1, "a topology's text", &text), done);
+    const size_t bytes = fread(text, 1, XML_BYTES_MAX - 1, file); /* hwloc counts the NUL behind it */
+
+    if (ferror(file)) {
+        status = kvg_fail(KVG_EIO, "%s: cannot be read: %s; give the XML that lstopo --of xml writes", from, strerror(errno));
+    } else if (hwloc_topology_set_xmlbuffer(machine, text, (int)bytes + 1) != 0) {
+        status = kvg_fail(KVG_EFORMAT, "%s: hwloc cannot read it as a topology: write it by lstopo --of xml of hwloc 2", from);
+    }
+    kvg_free(text);
+done:
+    fclose(file);
+    return status;
+}
+
 static KvgStatus choose_source(hwloc_topology_t machine, const char *from)
 {
     if (from == NULL) {
@@ -84,12 +108,7 @@ static KvgStatus choose_source(hwloc_topology_t machine, const char *from)
                    ? KVG_OK
                    : kvg_fail(KVG_EFORMAT, "hwloc does not understand the topology \"%s\": write it like \"synthetic:NUMANode:2 Core:4 PU:1\"", from);
     }
-    if (access(from, R_OK) != 0) {
-        return kvg_fail(KVG_EIO, "%s: %s", from, strerror(errno));
-    }
-    return hwloc_topology_set_xml(machine, from) == 0
-               ? KVG_OK
-               : kvg_fail(KVG_EFORMAT, "%s: hwloc cannot read it as a topology: write it by lstopo --of xml of hwloc 2", from);
+    return set_xml(machine, from);
 }
 
 static void choose_parts(hwloc_topology_t machine, int with_devices)

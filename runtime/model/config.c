@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/base/input.h"
 #include "runtime/base/memory.h"
 #include "runtime/model/config_gguf.h"
 
@@ -178,13 +179,10 @@ static void name_of_path(const char *path, char *name, size_t bytes)
 /* Messages name the path as given, the config the file's or directory's name. */
 static KvgStatus load_file(const char *path, const char *name, ModelConfig *config)
 {
+    FILE     *file = NULL;
     KvgStatus status;
-    FILE     *file = fopen(path, "rb");
 
-    if (file == NULL) {
-        return kvg_fail(KVG_EIO, "%s: cannot be opened: %s; give a config.json, a .gguf file or a model's directory", path,
-                        strerror(errno));
-    }
+    KVG_TRY(kvg_input_open(path, "give a config.json, a .gguf file or a model's directory", KVG_INPUT_WAIT_MS, &file));
     status = load_open_file(file, path, config);
     fclose(file);
     if (status == KVG_OK) {

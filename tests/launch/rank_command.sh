@@ -7,7 +7,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_va
 export ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-} # Open MPI's own
 unset "${!SLURM_@}" "${!HWLOC_@}"
 out=$(mktemp)
-trap 'rm -f "$out"' EXIT
+trap 'rm -f "$out" "$out.pipe"' EXIT
 checks=0
 
 fail() { echo "FAIL: $*"; cat "$out"; exit 1; }
@@ -50,7 +50,16 @@ if [ "$with_hwloc" = 1 ]; then
   run 1 "$kvgrid" doctor --topology "$data/models/tinyllama-1.1b.json"
   says "FAIL  topology    $data/models/tinyllama-1.1b.json: hwloc cannot"
   run 1 "$kvgrid" doctor --topology /no/such.xml
-  says "FAIL  topology    /no/such.xml: No such file"
+  says "FAIL  topology    /no/such.xml: cannot be opened: No such file"
+  run 1 "$kvgrid" doctor --topology /dev/zero
+  says "FAIL  topology    /dev/zero: hwloc cannot"
+  run 1 "$kvgrid" doctor --topology /
+  says "FAIL  topology    /: cannot be read: Is a directory"
+  run 0 "$kvgrid" doctor --topology <(cat "$data/topologies/power8-4gpu.xml")
+  says "0002:01:00.0 Tesla P100" "0 of 4"
+  mkfifo "$out.pipe"
+  run 1 timeout 30 "$kvgrid" doctor --topology "$out.pipe"
+  says "FAIL  topology    $out.pipe: a pipe into which nothing was written"
   run 0 env HWLOC_XMLFILE="$data/topologies/two-socket-8gpu.xml" "$kvgrid" doctor
   says "2 NUMA node(s), 16 core(s), of another machine (HWLOC_XMLFILE): nothing is bound by it"
 else

@@ -416,7 +416,7 @@ START_TEST(test_topology_that_cannot_be_read_is_named)
     uint64_t      live = kvg_live_allocations();
 
     ck_assert_int_eq(kvg_topology_open("/no/such.xml", 1, &topology), KVG_EIO);
-    SAYS("/no/such.xml: No such file");
+    SAYS("/no/such.xml: cannot be opened: No such file");
     ck_assert_int_eq(kvg_topology_open(KVG_TEST_DATA "/topologies/README.md", 1, &topology), KVG_EFORMAT);
     SAYS("README.md: hwloc cannot");
     static const char *const huge[] = { "synthetic:NUMANode:64 Core:64 PU:8", "synthetic:NUMANode:99999999999999999999999 PU:1", "synthetic:PU:4097",
