@@ -117,6 +117,7 @@ void kvg_graph_free(KvgGraph *graph)
     kvg_free(graph);
 }
 
+/* Not waited for, since the caller may be capturing: the device's own stream comes before all that it is given later, and so before a run's block. */
 static KvgStatus send_tokens(KvgGraph *graph)
 {
     KvDev    *device = &graph->batch->placement->device;
@@ -130,7 +131,6 @@ static KvgStatus send_tokens(KvgGraph *graph)
         token += graph->captured[i];
     }
     status = device->ops->htod(device->self, graph->tokens, tokens, slots * sizeof(uint32_t), NULL);
-    if (status == KVG_OK) status = device->ops->synchronize(device->self, NULL); /* whatever stream replays it */
     kvg_free(tokens);
     return status;
 }

@@ -10,7 +10,8 @@
  *
  * Ranks that can load and store each other's memory vote over a board that kvg_grid_vote_on_device is given (kvgrid_vote_nccl.h sets one up); a grid
  * of one rank needs none. With PP = 1 the vote is one kernel at the graph's end. With PP > 1 the record is posted at the end and decided at the head
- * of the next replay, whose input token is causally later; run_end decides the last one.
+ * of the next replay, whose input token is causally later; run_end decides the last one. Both may stand on a branch of a graph of the caller's, beside the
+ * work that need not wait for them (kernels/CAPTURE.md).
  *
  * Needs a device that serves runs (CUDA), pools or unwindowed flat planes, no pooled indexer, and with recurrent layers spec_columns above the rows of a step:
  * else ENOTSUP by name. */
@@ -58,7 +59,10 @@ typedef struct KvgRunArrays {
 } KvgRunArrays;
 
 /** Starts capturing on `stream`, which is the caller's own (not NULL). Until capture_end, kvg_write_kv and kvg_write_latent of this batch put nodes into the
- *  graph, and the caller's own kernels on that stream do too. If the stream is being captured already, the nodes join the caller's graph, which the caller launches.
+ *  graph, and the caller's own kernels on that stream do too. If the stream is being captured already, the nodes join the caller's graph, which the caller launches:
+ *  the vote's nodes on `stream`, writes on the streams that they are given. That capture is relaxed (cudaStreamCaptureModeRelaxed), since memory is taken here.
+ *  Branches are the caller's to join: what reads the run's arrays, lengths, tables or columns follows what stands on `stream` when this returns, and
+ *  capture_end is called when `stream` follows every write of rows and of the run's arrays. Nothing else orders them.
  *  Reach: local. ENOTSUP as said above, or without a board on several ranks; EBUSY a step of this batch is begun and unposted, a run is on, or a capture is. ENOMEM, EDEVICE. */
 KVG_API KvgStatus kvg_batch_capture_begin(KvgBatch *batch, const KvgCapture *capture, KvgStream stream);
 /** Adds the vote and ends the capture. When it fails, the capture is over and there is no graph. */

@@ -258,6 +258,43 @@ START_TEST(test_nodes_join_a_graph_of_the_callers)
 }
 END_TEST
 
+static void is_vote(const RunNode *node, unsigned acts, KvgStream stream)
+{
+    ck_assert_int_eq(node->kind, RUN_NODE_VOTE);
+    ck_assert_uint_eq(node->acts, acts);
+    ck_assert_ptr_eq(node->stream, stream);
+}
+
+START_TEST(test_votes_stand_on_the_captures_stream_and_rows_on_the_one_that_they_are_given)
+{
+    const uint32_t   most[SCENE_PLACES] = {3, 3, 1};
+    const KvgCapture capture = {sizeof capture, most, KVG_ACCEPT_ALL};
+    KvgStream const  branch = (KvgStream)(uintptr_t)0x52; /* of the caller's graph */
+
+    scene_open(&scene, grids[_i].tp, grids[_i].pp, &scene_specs[FULL], 3, 1);
+    const unsigned head = scene.g.pp > 1 ? KVG_VOTE_ACT_DECIDE : 0;
+    for (int r = 0; r < scene.g.ranks; r++) {
+        KvgGraph *graph = NULL;
+        uint32_t  lo, hi;
+        run_dev_caller_begins(scene.dev[r].self);
+        ck_assert_int_eq(kvg_batch_capture_begin(scene.g.batch[r], &capture, branch), KVG_OK);
+        kvg_placement_layers(scene.g.placement[r], &lo, &hi);
+        scene_capture_layer(&scene, 0, r, lo, &scene.kernel[0][r][0]);
+        ck_assert_int_eq(kvg_batch_capture_end(scene.g.batch[r], &graph), KVG_OK);
+        RunDevGraph   *nodes = run_dev_caller_ends(scene.dev[r].self);
+        const RunNode *node = nodes->node;
+        if (head != 0) is_vote(node++, head, branch);
+        node++; /* the engine's kernel */
+        ck_assert(node->kind == RUN_NODE_WRITE && node->stream == scene_stream);
+        is_vote(++node, (KVG_VOTE_ACT_POST | KVG_VOTE_ACT_DECIDE) & ~head, branch);
+        ck_assert_uint_eq(nodes->count, (uint32_t)(node - nodes->node) + 1);
+        kvg_graph_free(graph);
+        run_dev_graph_free(scene.dev[r].self, nodes);
+    }
+    scene_close(&scene);
+}
+END_TEST
+
 /* ---- the record that the device forms is the one that a host-driven step would post */
 
 static void same_record(Scene *at, Scene *twin, uint64_t step)
@@ -593,6 +630,7 @@ Suite *run_suite(void)
     tcase_add_loop_test(cases, test_a_run_that_is_never_launched_changes_nothing, 0, 4);
     tcase_add_loop_test(cases, test_posted_calls_go_on_between_runs, 0, 4);
     tcase_add_loop_test(cases, test_nodes_join_a_graph_of_the_callers, 0, 4);
+    tcase_add_loop_test(cases, test_votes_stand_on_the_captures_stream_and_rows_on_the_one_that_they_are_given, 0, 4);
     tcase_add_loop_test(cases, test_the_devices_record_is_the_hosts_field_by_field, 0, 4);
     tcase_add_loop_test(cases, test_layouts_inside_a_run_are_the_hosts, 0, 4);
     tcase_add_loop_test(cases, test_booked_and_taken_bytes_come_back, 0, 4);

@@ -5,7 +5,8 @@
  *   launched   a graph's nodes go to the queue's end; nothing runs yet
  *   pumped     nodes run in order, up to a decide that misses a record: that one blocks until it is there, or the deadline has passed on the hub's clock,
  *              or control->stop is set. event_test pumps
- * Votes are the host twins. What is not queued (copies, patches, writes of steps) must find the queue empty: the library may not overtake itself. */
+ * Votes are the host twins. What is not queued (copies, patches, writes of steps) must find the queue empty: the library may not overtake itself.
+ * Nor may it wait for the device while a stream is captured, which a GPU refuses. */
 #ifndef KVG_TEST_RUN_DEV_H
 #define KVG_TEST_RUN_DEV_H
 
@@ -21,6 +22,7 @@ typedef void (*RunKernel)(void *user);
 
 typedef struct RunNode {
     enum { RUN_NODE_WRITE, RUN_NODE_VOTE, RUN_NODE_CALL } kind;
+    KvgStream    stream; /* of a write or a vote */
     KvRowsBatch  batch;
     unsigned     acts;
     KvVoteBoard  board; /* as the device addresses it */
@@ -209,7 +211,7 @@ static inline void run_dev_call(RunDev *dev, RunKernel call, void *user)
 static inline KvgStatus run_dev_encode_batch(void *self, const KvRowsBatch *batch, KvgStream stream)
 {
     RunDev *dev = self;
-    RunNode node = {.kind = RUN_NODE_WRITE, .batch = *batch};
+    RunNode node = {.kind = RUN_NODE_WRITE, .stream = stream, .batch = *batch};
 
     if (dev->capturing == NULL) {
         ck_assert_msg(run_dev_idle(dev), "a step's rows are written while replays are queued");
@@ -235,6 +237,12 @@ static inline KvgStatus run_dev_patch(void *self, uint32_t *words, const KvPatch
 {
     ck_assert_msg(run_dev_idle(self), "tables and lengths are sent while replays are queued");
     return indirect_patch(self, words, pairs, count, stream);
+}
+
+static inline KvgStatus run_dev_synchronize(void *self, KvgStream stream)
+{
+    ck_assert_msg(((RunDev *)self)->capturing == NULL, "the device is waited for while a stream is captured");
+    return indirect_synchronize(self, stream);
 }
 
 static inline KvgStatus run_dev_words_new(void *self, size_t bytes, void **host, void **device)
@@ -303,9 +311,8 @@ static inline KvgStatus run_dev_graph_launch(void *self, void *graph, KvgStream 
 
 static inline KvgStatus run_dev_vote(void *self, unsigned acts, const KvVoteBoard *board, const KvVoteArrays *arrays, KvgStream stream)
 {
-    RunNode node = {.kind = RUN_NODE_VOTE, .acts = acts, .board = *board, .arrays = *arrays};
+    RunNode node = {.kind = RUN_NODE_VOTE, .stream = stream, .acts = acts, .board = *board, .arrays = *arrays};
 
-    (void)stream;
     run_dev_add(self, &node);
     return KVG_OK;
 }
@@ -373,6 +380,7 @@ static inline KvgStatus run_dev_open(const KvInproc *hub, KvDev *dev)
     ops.htod = run_dev_htod;
     ops.dtoh = run_dev_dtoh;
     ops.patch = run_dev_patch;
+    ops.synchronize = run_dev_synchronize;
     ops.run = &run_dev_run_ops;
     run = memory;
     run->hub = hub;
