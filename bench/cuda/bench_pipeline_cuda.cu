@@ -1,11 +1,16 @@
 /* What do votes cost a pipeline of two GPUs? mpirun -n 2, two GPUs.
  *
  * Two stages, two micro-batches that take turns, each replay a graph: receive, compute, send. The first stage waits for the token that the last stage has
- * made of the same micro-batch, as decoding does. Computing is a kernel that holds every SM for a given time; activations and tokens travel by NCCL.
- *   without   the graph alone
- *   with      the same nodes in a captured run (kvg_batch_capture_begin): the record is posted at the end and decided at the head of the
- *             micro-batch's next replay; lengths are published, the deadline and the stop word are looked at
- * The two take turns round by round; ratio = time without / time with, of neighbours. Reported are medians. Times are rank 0's. */
+ * made of the same micro-batch, as decoding does. Computing is LAYER_US a layer in two kernels that hold every SM: what precedes a layer's writes of K and V
+ * (project) and what follows them (attend); activations and tokens travel by NCCL.
+ *   without      the graph alone
+ *   one stream   the same nodes in a captured run (kvg_batch_capture_begin): the record is posted at the end and decided at the head of the
+ *                micro-batch's next replay; lengths are published, the deadline and the stop word are looked at
+ *   branch       the same, captured into a graph of the caller's with the vote on a branch (kernels/CAPTURE.md): decided beside the first projection,
+ *                posted beside what follows the last layer's writes
+ *   late branch  posted beside the send alone, as where the last kernels say what is kept
+ *   empty branch kernels that do nothing in the vote's place: what CUDA takes for the branch alone
+ * They take turns round by round; ratio = time without / time with, of the same round. Reported are medians. Times are rank 0's. */
 #define OMPI_SKIP_MPICXX 1
 #include <cuda_runtime.h>
 #include <mpi.h>
@@ -18,8 +23,10 @@
 
 #include "bench/bench.h"
 
-enum { PLACES = 32, TURNS = 200, ROUNDS = 9, ACTIVATION_BYTES = PLACES * 8192 * 2, TOKEN_BYTES = PLACES * 4, SKIP = 77 };
+enum { PLACES = 32, TURNS = 200, ROUNDS = 9, LAYER_US = 25, PROJECT_US = 5, ACTIVATION_BYTES = PLACES * 8192 * 2, TOKEN_BYTES = PLACES * 4, SKIP = 77 };
 #define BAR 0.98
+
+typedef enum Form { WITHOUT, ONE_STREAM, BRANCH, LATE_BRANCH, EMPTY_BRANCH, FORMS } Form;
 
 static int world_rank;
 
@@ -42,40 +49,58 @@ static const char model[] =
 
 /* ---- the work of a stage */
 
-__global__ void compute_kernel(uint64_t ns)
+__global__ void compute_kernel(long long cycles)
 {
-    uint64_t from, now;
+    const long long from = clock64();
 
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(from));
-    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    while (now - from < ns);
+    while (clock64() - from < cycles) {}
 }
 
+__global__ void empty_kernel() {}
+
 typedef struct Stage {
-    KvgGrid      *grid;
-    KvgPlacement *placement;
-    KvgBatch     *batch[2];
-    KvDev         dev;
-    KvNcclVote   *vote;
-    ncclComm_t    comm;
-    cudaStream_t  stream;
-    void         *activation, *token;
-    uint64_t      compute_ns;
-    KvgGraph       *with[2];
-    cudaGraphExec_t without[2];
+    KvgGrid        *grid;
+    KvgPlacement   *placement;
+    KvgBatch       *batch[2];
+    KvDev           dev;
+    KvNcclVote     *vote;
+    ncclComm_t      comm;
+    cudaStream_t    stream, branch;
+    cudaEvent_t     event;
+    void           *activation, *token;
+    long long       cycles_per_us;
+    uint32_t        layers;
+    KvgGraph       *votes[FORMS][2]; /* NULL: no votes */
+    cudaGraphExec_t own[FORMS][2];   /* NULL: the votes' own graph is launched */
 } Stage;
 
-static void nodes(const Stage *s)
+static void compute(const Stage *s, uint32_t us)
+{
+    compute_kernel<<<132, 256, 0, s->stream>>>(us * s->cycles_per_us);
+    CU(cudaGetLastError());
+}
+
+static void receive(const Stage *s)
 {
     if (world_rank == 0) NC(ncclRecv(s->token, TOKEN_BYTES, ncclChar, 1, s->comm, s->stream));
     else NC(ncclRecv(s->activation, ACTIVATION_BYTES, ncclChar, 0, s->comm, s->stream));
-    compute_kernel<<<132, 256, 0, s->stream>>>(s->compute_ns);
-    CU(cudaGetLastError());
+}
+
+static void send(const Stage *s)
+{
     if (world_rank == 0) NC(ncclSend(s->activation, ACTIVATION_BYTES, ncclChar, 1, s->comm, s->stream));
     else NC(ncclSend(s->token, TOKEN_BYTES, ncclChar, 0, s->comm, s->stream));
 }
 
-static void capture(Stage *s)
+/* ---- its graphs */
+
+static void follow(const Stage *s, cudaStream_t later, cudaStream_t earlier)
+{
+    CU(cudaEventRecord(s->event, earlier));
+    CU(cudaStreamWaitEvent(later, s->event, 0));
+}
+
+static void begin(Stage *s, Form form, int b, cudaStream_t stream)
 {
     uint32_t   rows[PLACES];
     KvgCapture options = KVG_CAPTURE_INIT;
@@ -83,19 +108,75 @@ static void capture(Stage *s)
     for (int i = 0; i < PLACES; i++) rows[i] = 1;
     options.rows_per_slot = rows;
     options.accept = world_rank == 1 ? KVG_ACCEPT_ALL : KVG_ACCEPT_OTHERS;
-    for (int b = 0; b < 2; b++) {
-        cudaGraph_t graph;
+    if (form == EMPTY_BRANCH) empty_kernel<<<1, 32, 0, stream>>>();
+    else OK(kvg_batch_capture_begin(s->batch[b], &options, stream));
+}
 
-        OK(kvg_batch_capture_begin(s->batch[b], &options, s->stream));
-        nodes(s);
-        OK(kvg_batch_capture_end(s->batch[b], &s->with[b]));
-        CU(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed));
-        nodes(s);
-        CU(cudaStreamEndCapture(s->stream, &graph));
-        CU(cudaGraphInstantiate(&s->without[b], graph, 0));
-        CU(cudaGraphDestroy(graph));
+static void end(Stage *s, Form form, int b, cudaStream_t stream)
+{
+    if (form == EMPTY_BRANCH) empty_kernel<<<1, 32, 0, stream>>>();
+    else OK(kvg_batch_capture_end(s->batch[b], &s->votes[form][b]));
+}
+
+static void fork_end(Stage *s, Form form, int b)
+{
+    follow(s, s->branch, s->stream);
+    end(s, form, b, s->branch);
+}
+
+static void nodes(Stage *s, Form form, int b)
+{
+    const bool branches = form >= BRANCH, late = form == LATE_BRANCH;
+
+    receive(s);
+    if (branches) {
+        follow(s, s->branch, s->stream);
+        begin(s, form, b, s->branch);
+    }
+    for (uint32_t il = 0; il < s->layers; il++) {
+        compute(s, PROJECT_US);
+        if (branches && il == 0) follow(s, s->stream, s->branch); /* from here on the lengths are this replay's */
+        if (branches && !late && il + 1 == s->layers) fork_end(s, form, b); /* the last rows are written */
+        compute(s, LAYER_US - PROJECT_US);
+    }
+    if (late) fork_end(s, form, b);
+    else if (branches) follow(s, s->stream, s->branch);
+    send(s);
+    if (late) follow(s, s->stream, s->branch);
+}
+
+static void capture(Stage *s)
+{
+    for (int b = 0; b < 2; b++) {
+        begin(s, ONE_STREAM, b, s->stream);
+        nodes(s, ONE_STREAM, b);
+        end(s, ONE_STREAM, b, s->stream);
+        for (int form = 0; form < FORMS; form++) {
+            cudaGraph_t graph;
+
+            if (form == ONE_STREAM) continue;
+            CU(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeRelaxed));
+            nodes(s, (Form)form, b);
+            CU(cudaStreamEndCapture(s->stream, &graph));
+            CU(cudaGraphInstantiate(&s->own[form][b], graph, 0));
+            CU(cudaGraphDestroy(graph));
+        }
     }
 }
+
+static void forget(Stage *s)
+{
+    for (int form = 0; form < FORMS; form++) {
+        for (int b = 0; b < 2; b++) {
+            kvg_graph_free(s->votes[form][b]);
+            if (s->own[form][b] != NULL) CU(cudaGraphExecDestroy(s->own[form][b]));
+            s->votes[form][b] = NULL;
+            s->own[form][b] = NULL;
+        }
+    }
+}
+
+/* ---- turns */
 
 /* The first two tokens are there before the first turn; the last two are fetched after the last. */
 static void prime(const Stage *s)
@@ -109,29 +190,33 @@ static void drain(const Stage *s)
     for (int b = 0; b < 2 && world_rank == 0; b++) NC(ncclRecv(s->token, TOKEN_BYTES, ncclChar, 1, s->comm, s->stream));
 }
 
-static double turns(Stage *s, int votes)
+static void launch(const Stage *s, Form form, int b)
 {
+    if (s->own[form][b] != NULL) CU(cudaGraphLaunch(s->own[form][b], s->stream));
+    else OK(kvg_graph_launch(s->votes[form][b], s->stream));
+}
+
+static double turns(Stage *s, Form form)
+{
+    const bool   votes = s->votes[form][0] != NULL;
     KvgRunResult result;
     cudaEvent_t  from, to;
     float        ms = 0;
 
     CU(cudaEventCreate(&from));
     CU(cudaEventCreate(&to));
-    if (votes) OK(kvg_run_begin_joint(s->with, NULL, 2, TURNS, s->stream));
+    if (votes) OK(kvg_run_begin_joint(s->votes[form], NULL, 2, TURNS, s->stream));
     CU(cudaStreamSynchronize(s->stream));
     MPI_Barrier(MPI_COMM_WORLD);
     prime(s);
     CU(cudaEventRecord(from, s->stream));
-    for (int n = 0; n < 2 * TURNS; n++) {
-        if (votes) OK(kvg_graph_launch(s->with[n % 2], s->stream));
-        else CU(cudaGraphLaunch(s->without[n % 2], s->stream));
-    }
+    for (int n = 0; n < 2 * TURNS; n++) launch(s, form, n % 2);
     CU(cudaEventRecord(to, s->stream));
     drain(s);
     if (votes) {
         memset(&result, 0, sizeof result);
         result.size = sizeof result;
-        OK(kvg_run_end(s->with[0], s->stream, &result));
+        OK(kvg_run_end(s->votes[form][0], s->stream, &result));
         REQUIRE(result.published == TURNS, "%llu of %d steps are published", (unsigned long long)result.published, TURNS);
     }
     CU(cudaStreamSynchronize(s->stream));
@@ -155,12 +240,17 @@ static KvgStatus agree(void *user, KvgStatus mine)
 static void open_comm(Stage *s)
 {
     ncclUniqueId id;
+    int          khz = 0;
 
     if (world_rank == 0) NC(ncclGetUniqueId(&id));
     MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
     CU(cudaSetDevice(world_rank));
     NC(ncclCommInitRank(&s->comm, 2, id, world_rank));
     CU(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+    CU(cudaStreamCreateWithFlags(&s->branch, cudaStreamNonBlocking));
+    CU(cudaEventCreateWithFlags(&s->event, cudaEventDisableTiming));
+    CU(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, world_rank));
+    s->cycles_per_us = khz / 1000;
     CU(cudaMalloc(&s->activation, ACTIVATION_BYTES));
     CU(cudaMalloc(&s->token, TOKEN_BYTES));
     NC(ncclGroupStart()); /* NCCL connects two ranks when they first speak: both directions at once, or each would wait for the other */
@@ -211,27 +301,35 @@ static void open_grid(Stage *s)
     }
 }
 
-static void measure(Stage *s, uint64_t us)
+static void report(double time[FORMS][ROUNDS], Form form, uint32_t us)
 {
-    double with[ROUNDS], without[ROUNDS], ratio[ROUNDS];
+    static const char *const name[FORMS] = {"without", "votes on one stream", "votes on a branch", "votes on a branch, posted late", "an empty branch"};
+    double                   ratio[ROUNDS], with[ROUNDS], without[ROUNDS];
 
-    s->compute_ns = us * 1000;
-    capture(s);
-    turns(s, 0);
     for (int r = 0; r < ROUNDS; r++) {
-        without[r] = turns(s, 0);
-        with[r] = turns(s, 1);
+        with[r] = time[form][r];
+        without[r] = time[WITHOUT][r];
         ratio[r] = without[r] / with[r];
     }
-    if (world_rank == 0) {
-        double middle = bench_median(ratio, ROUNDS);
-        printf("%.4f of a pipeline without votes | stages of %llu us | with %.2f us a turn, without %.2f | %s %.2f\n", middle, (unsigned long long)us,
-               bench_median(with, ROUNDS) * 1000 / (2 * TURNS), bench_median(without, ROUNDS) * 1000 / (2 * TURNS), middle >= BAR ? "meets" : "misses", BAR);
+    double middle = bench_median(ratio, ROUNDS);
+    printf("%.4f of a pipeline without votes | %s | stages of %u us | %.2f us a turn, without %.2f | ", middle, name[form], us,
+           bench_median(with, ROUNDS) * 1000 / (2 * TURNS), bench_median(without, ROUNDS) * 1000 / (2 * TURNS));
+    if (form == EMPTY_BRANCH) printf("-\n");
+    else printf("%s %.2f\n", middle >= BAR ? "meets" : "misses", BAR);
+}
+
+static void measure(Stage *s, uint32_t us)
+{
+    double time[FORMS][ROUNDS];
+
+    s->layers = us / LAYER_US;
+    capture(s);
+    for (int form = 0; form < FORMS; form++) turns(s, (Form)form);
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int form = 0; form < FORMS; form++) time[form][r] = turns(s, (Form)form);
     }
-    for (int b = 0; b < 2; b++) {
-        kvg_graph_free(s->with[b]);
-        CU(cudaGraphExecDestroy(s->without[b]));
-    }
+    for (int form = 1; form < FORMS && world_rank == 0; form++) report(time, (Form)form, us);
+    forget(s);
 }
 
 int main(int argc, char **argv)
@@ -251,13 +349,16 @@ int main(int argc, char **argv)
     memset(&s, 0, sizeof s);
     open_comm(&s);
     open_grid(&s);
-    const uint64_t times[] = {100, 250, 500};
+    const uint32_t times[] = {100, 250, 500};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) measure(&s, times[i]);
     for (int b = 0; b < 2; b++) kvg_batch_destroy(s.batch[b]);
     kvg_placement_destroy(s.placement);
     kvg_grid_destroy(s.grid);
     kvg_nccl_vote_destroy(s.vote);
     OK(kvg_cuda_forget_stream(&s.dev, s.stream));
+    CU(cudaStreamDestroy(s.stream));
+    CU(cudaStreamDestroy(s.branch));
+    CU(cudaEventDestroy(s.event));
     kvg_dev_close(&s.dev);
     ncclCommDestroy(s.comm);
     MPI_Finalize();

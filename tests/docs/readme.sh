@@ -135,6 +135,25 @@ extract c 'uint32_t     rows.64. = ' 1 > "$work/lines.c"
 "$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -c "$work/capture.c" -o "$work/capture.o"
 "$CXX" -std=c++17 -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/capture.c" -o "$work/capture.o"
 
+# With the vote on a branch of the caller's graph it compiles where CUDA's headers are.
+extract c 'TRY_CUDA.cudaStreamBeginCapture' 1 > "$work/lines.c"
+[ -s "$work/lines.c" ] || { echo "it is not shown how the vote gets a branch"; exit 1; }
+if [ -n "${NVCC:-}" ]; then
+    {
+        echo '#include <cuda_runtime_api.h>'
+        echo '#include <kvgrid/kvgrid.h>'
+        echo '#define TRY(call) do { if ((call) != KVG_OK) return 1; } while (0)'
+        echo '#define TRY_CUDA(call) do { if ((call) != cudaSuccess) return 1; } while (0)'
+        echo 'static cudaEvent_t event;'
+        echo 'static void follow(cudaStream_t later, cudaStream_t earlier) { cudaEventRecord(event, earlier); cudaStreamWaitEvent(later, event, 0); }'
+        echo 'int beside(KvgBatch *batch, KvgCapture capture, cudaStream_t stream, cudaStream_t branch, cudaGraph_t own);'
+        echo 'int beside(KvgBatch *batch, KvgCapture capture, cudaStream_t stream, cudaStream_t branch, cudaGraph_t own) { KvgGraph *graph;'
+        cat "$work/lines.c"
+        echo 'return 0; }'
+    } > "$work/beside.c"
+    "$CC" -std=c11 -Wall -Wextra -Werror -I"$build/include" -I"$(dirname "$NVCC")/../include" -c "$work/beside.c" -o "$work/beside.o"
+fi
+
 # Commands that need one process and print the same everywhere: all of them, as printed.
 shown() { # shown FIRST: how many blocks begin so
     count=0

@@ -3,7 +3,8 @@
  * A small model is placed on 1x1, 2x1 and 1x2 grids over MPI, its prompts stepped from the host and then decoded in captured runs: one row a step,
  * speculative rounds whose accepted counts are made on the device, members that change with no capture anew, replays launched too often and too
  * seldom, micro-batches that take turns. Digests are those of the same rows stepped one by one on the host's device in one process. Then a rank
- * says no, one stays away, and one is stopped by a signal: whatever happens, kernels end by themselves and the processes exit. */
+ * says no, one stays away, and one is stopped by a signal: whatever happens, kernels end by themselves and the processes exit.
+ * All of it twice: captured on one stream, and into a graph of our own in which the vote is a branch beside what it need not wait for. */
 #include <mpi.h>
 #include <nccl.h>
 #include <signal.h>
@@ -59,6 +60,9 @@ typedef struct Side {
     uint64_t      rows[PLACES];
     uint32_t      next_key;
     KvgStream     stream;
+    int           beside;  /* captured into graphs of our own: the vote's nodes on a branch */
+    cudaStream_t  branch;
+    cudaEvent_t   event;
     uint32_t     *keys;    /* [SLOTS] device memory */
     uint16_t     *k, *v;   /* [PLACES][CHUNK][ROW] device memory */
     float        *q;       /* the generator's; not used */
@@ -138,7 +142,7 @@ static void open_reference(Side *s)
     take_memory(s);
 }
 
-static void open_gpu(Side *s, MPI_Comm world, uint32_t tp, ncclComm_t comm)
+static void open_gpu(Side *s, MPI_Comm world, uint32_t tp, ncclComm_t comm, int beside)
 {
     KvgBootstrap      bootstrap = KVG_BOOTSTRAP_INIT;
     KvgGridOptions    options = KVG_GRID_OPTIONS_INIT;
@@ -152,6 +156,7 @@ static void open_gpu(Side *s, MPI_Comm world, uint32_t tp, ncclComm_t comm)
     memset(s, 0, sizeof *s);
     s->world = world;
     s->on_gpu = 1;
+    s->beside = beside;
     MPI_Comm_size(world, &ranks);
     policy_of(&policy);
     options.tp = tp;
@@ -168,6 +173,8 @@ static void open_gpu(Side *s, MPI_Comm world, uint32_t tp, ncclComm_t comm)
     take_memory(s);
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     s->stream = stream;
+    CUDA(cudaStreamCreateWithFlags(&s->branch, cudaStreamNonBlocking));
+    CUDA(cudaEventCreateWithFlags(&s->event, cudaEventDisableTiming));
     if (ranks == 1) return;
     vote.tp = tp;
     vote.window_steps = 2 * options.pp;
@@ -189,6 +196,8 @@ static void close_side(Side *s)
     if (s->on_gpu) {
         OK(kvg_cuda_forget_stream(&s->dev, s->stream));
         CUDA(cudaStreamDestroy((cudaStream_t)s->stream));
+        CUDA(cudaStreamDestroy(s->branch));
+        CUDA(cudaEventDestroy(s->event));
     }
     kvg_grid_destroy(s->grid);
     kvg_nccl_vote_destroy(s->vote);
@@ -285,21 +294,30 @@ typedef struct Capture {
     uint32_t from;
 } Capture;
 
-static KvgGraph *capture(Side *s, KvgBatch *batch, uint32_t places, Capture what)
-{
-    uint32_t     rows[PLACES], lo, hi;
-    KvgCapture   options = KVG_CAPTURE_INIT;
-    KvgRunArrays arrays = { .size = sizeof arrays };
-    KvgGraph    *graph = NULL;
+typedef struct Graph {
+    KvgGraph       *votes;
+    cudaGraphExec_t own; /* with votes' nodes in it; NULL: votes is launched itself */
+} Graph;
 
-    for (uint32_t p = 0; p < places; p++) rows[p] = what.rows;
-    options.rows_per_slot = rows;
-    options.accept = what.rows == 1 ? KVG_ACCEPT_ALL : kvg_grid_stage(s->grid) + 1 == kvg_grid_pp(s->grid) ? KVG_ACCEPT_DEVICE : KVG_ACCEPT_OTHERS;
-    OK(kvg_batch_capture_begin(batch, &options, s->stream));
-    OK(kvg_run_arrays(batch, &arrays));
+static void free_graph(Graph graph)
+{
+    kvg_graph_free(graph.votes);
+    if (graph.own != NULL) CUDA(cudaGraphExecDestroy(graph.own));
+}
+
+static void follow(const Side *s, KvgStream later, KvgStream earlier)
+{
+    CUDA(cudaEventRecord(s->event, (cudaStream_t)earlier));
+    CUDA(cudaStreamWaitEvent((cudaStream_t)later, s->event, 0));
+}
+
+static void capture_layers(Side *s, KvgBatch *batch, uint32_t places, Capture what, const KvgRunArrays *arrays)
+{
+    uint32_t lo, hi;
+
     kvg_placement_layers(s->placement, &lo, &hi);
     for (uint32_t il = lo; il < hi; il++) {
-        GenerateCall generate = { .view = *kvg_plane_view(batch, il), .slots = arrays.slots, .rows = arrays.rows, .queries = s->queries, .first_row = arrays.first_row,
+        GenerateCall generate = { .view = *kvg_plane_view(batch, il), .slots = arrays->slots, .rows = arrays->rows, .queries = s->queries, .first_row = arrays->first_row,
                                   .keys = s->keys, .places = places, .rows_max = what.rows, .queries_max = 1, .query_heads = HEADS, .k = s->k, .v = s->v, .q = s->q };
         KvgRows      in = KVG_ROWS_INIT;
         int          failed = generate_launch(&generate, s->stream);
@@ -310,36 +328,86 @@ static KvgGraph *capture(Side *s, KvgBatch *batch, uint32_t places, Capture what
         OK(kvg_write_kv(batch, il, &in, s->stream));
     }
     if (what.rows > 1) {
-        RunNodes nodes = { arrays.slots, arrays.rows, arrays.first_row, s->keys, arrays.accepted, places };
+        RunNodes nodes = { arrays->slots, arrays->rows, arrays->first_row, s->keys, arrays->accepted, places };
         REQUIRE(run_keep_launch(&nodes, s->stream) == 0, "keeping rows");
     }
-    if (what.refuses) REQUIRE(run_refuse_launch(arrays.first_row, what.from, KVG_EIO, arrays.status, s->stream) == 0, "saying no");
-    OK(kvg_batch_capture_end(batch, &graph));
+    if (what.refuses) REQUIRE(run_refuse_launch(arrays->first_row, what.from, KVG_EIO, arrays->status, s->stream) == 0, "saying no");
+}
+
+/* Beside the deciding half stands what reads nothing of the run (a receive: rows are overwritten), beside the posting one what changes nothing of it (a send). */
+static void capture_own(Side *s, KvgBatch *batch, uint32_t places, Capture what, const KvgCapture *options, Graph *graph)
+{
+    const size_t bytes = (size_t)PLACES * CHUNK * ROW * sizeof(uint16_t);
+    KvgRunArrays arrays = { .size = sizeof arrays };
+    cudaStream_t stream = (cudaStream_t)s->stream;
+    cudaGraph_t  made = NULL;
+
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    follow(s, s->branch, stream);
+    OK(kvg_batch_capture_begin(batch, options, s->branch));
+    OK(kvg_run_arrays(batch, &arrays));
+    CUDA(cudaMemsetAsync(s->k, 0x5a, bytes, stream));
+    follow(s, stream, s->branch);
+    capture_layers(s, batch, places, what, &arrays);
+    follow(s, s->branch, stream);
+    OK(kvg_batch_capture_end(batch, &graph->votes));
+    CUDA(cudaMemcpyAsync(s->v, s->k, bytes, cudaMemcpyDeviceToDevice, stream));
+    follow(s, stream, s->branch);
+    CUDA(cudaStreamEndCapture(stream, &made));
+    CUDA(cudaGraphInstantiate(&graph->own, made, 0));
+    CUDA(cudaGraphDestroy(made));
+}
+
+static Graph capture(Side *s, KvgBatch *batch, uint32_t places, Capture what)
+{
+    uint32_t     rows[PLACES];
+    KvgCapture   options = KVG_CAPTURE_INIT;
+    KvgRunArrays arrays = { .size = sizeof arrays };
+    Graph        graph = { NULL, NULL };
+
+    for (uint32_t p = 0; p < places; p++) rows[p] = what.rows;
+    options.rows_per_slot = rows;
+    options.accept = what.rows == 1 ? KVG_ACCEPT_ALL : kvg_grid_stage(s->grid) + 1 == kvg_grid_pp(s->grid) ? KVG_ACCEPT_DEVICE : KVG_ACCEPT_OTHERS;
+    if (s->beside) {
+        capture_own(s, batch, places, what, &options, &graph);
+        return graph;
+    }
+    OK(kvg_batch_capture_begin(batch, &options, s->stream));
+    OK(kvg_run_arrays(batch, &arrays));
+    capture_layers(s, batch, places, what, &arrays);
+    OK(kvg_batch_capture_end(batch, &graph.votes));
     return graph;
 }
 
-static KvgStatus run(Side *s, KvgGraph *graph, uint32_t steps, uint32_t launches, uint64_t published)
+static void launch(const Side *s, Graph graph)
+{
+    if (graph.own != NULL) CUDA(cudaGraphLaunch(graph.own, (cudaStream_t)s->stream));
+    else OK(kvg_graph_launch(graph.votes, s->stream));
+}
+
+static KvgStatus run(Side *s, Graph graph, uint32_t steps, uint32_t launches, uint64_t published)
 {
     KvgRunResult result = { .size = sizeof result };
     KvgStatus    status;
 
-    OK(kvg_run_begin(graph, steps, NULL, s->stream));
-    for (uint32_t n = 0; n < launches; n++) OK(kvg_graph_launch(graph, s->stream));
-    status = kvg_run_end(graph, s->stream, &result);
+    OK(kvg_run_begin(graph.votes, steps, NULL, s->stream));
+    for (uint32_t n = 0; n < launches; n++) launch(s, graph);
+    status = kvg_run_end(graph.votes, s->stream, &result);
     REQUIRE(result.published == published, "%llu steps are published, and not %llu (%s)", (unsigned long long)result.published, (unsigned long long)published,
             status == KVG_OK ? "" : kvg_last_error());
     return status;
 }
 
-static void run_in_turns(Side *s, KvgGraph *graphs[2], uint32_t steps)
+static void run_in_turns(Side *s, const Graph graphs[2], uint32_t steps)
 {
-    KvgRunResult result = { .size = sizeof result };
+    KvgRunResult    result = { .size = sizeof result };
+    KvgGraph *const votes[2] = { graphs[0].votes, graphs[1].votes };
 
-    OK(kvg_run_begin_joint(graphs, NULL, 2, steps, s->stream));
-    for (uint32_t n = 0; n < 2 * steps; n++) OK(kvg_graph_launch(graphs[n % 2], s->stream));
-    OK(kvg_run_end(graphs[1], s->stream, &result));
+    OK(kvg_run_begin_joint(votes, NULL, 2, steps, s->stream));
+    for (uint32_t n = 0; n < 2 * steps; n++) launch(s, graphs[n % 2]);
+    OK(kvg_run_end(votes[1], s->stream, &result));
     REQUIRE(result.published == steps, "turns: %llu of %u", (unsigned long long)result.published, steps);
-    OK(kvg_run_result(graphs[0], &result));
+    OK(kvg_run_result(votes[0], &result));
     REQUIRE(result.published == steps, "turns: %llu of %u", (unsigned long long)result.published, steps);
 }
 
@@ -379,9 +447,9 @@ static void change_member(Side *s, uint32_t at)
 static int runs_that_publish(Side *gpu, Side *host)
 {
     static const uint32_t first[PLACES] = { 70, 20, 96, 33, 1, 0 };
-    Capture   one = { .rows = 1 }, round = { .rows = ROUND };
-    KvgGraph *graph_one, *graph_round, *turns[2];
-    int       compared = 0;
+    Capture one = { .rows = 1 }, round = { .rows = ROUND };
+    Graph   graph_one, graph_round, turns[2];
+    int     compared = 0;
 
     for (uint32_t p = 0; p + 1 < PLACES; p++) seat(gpu, p), seat(host, p);
     prompts(gpu, first), prompts(host, first);
@@ -404,8 +472,8 @@ static int runs_that_publish(Side *gpu, Side *host)
     OK(run(gpu, graph_one, 5, 5, 5));
     run_by_host(host, 5, 1);
     compared += live_digests(gpu, host, "and on");
-    kvg_graph_free(graph_one), kvg_graph_free(graph_round);
-    for (int h = 0; h < 2; h++) kvg_graph_free(turns[h]);
+    free_graph(graph_one), free_graph(graph_round);
+    for (int h = 0; h < 2; h++) free_graph(turns[h]);
     return compared;
 }
 
@@ -414,17 +482,17 @@ static int a_run_refused(Side *gpu, Side *host)
 {
     int       last = kvg_grid_rank(gpu->grid) + 1 == kvg_grid_ranks(gpu->grid);
     Capture   refusing = { .rows = 1, .refuses = last, .from = (uint32_t)gpu->rows[0] + 4 }, one = { .rows = 1 };
-    KvgGraph *graph = capture(gpu, gpu->batch, PLACES, refusing);
+    Graph     graph = capture(gpu, gpu->batch, PLACES, refusing);
     KvgStatus status = run(gpu, graph, 10, 10, 4);
 
     REQUIRE(status == KVG_EREFUSED, "a refused run answers %s", kvg_status_name(status));
-    kvg_graph_free(graph);
+    free_graph(graph);
     run_by_host(host, 4, 1);
     int compared = live_digests(gpu, host, "refused");
     graph = capture(gpu, gpu->batch, PLACES, one);
     OK(run(gpu, graph, 3, 3, 3));
     run_by_host(host, 3, 1);
-    kvg_graph_free(graph);
+    free_graph(graph);
     return compared + live_digests(gpu, host, "after a refusal");
 }
 
@@ -439,7 +507,7 @@ static double now_s(void)
 static int a_rank_stays_away(Side *gpu, Side *host)
 {
     Capture       one = { .rows = 1 };
-    KvgGraph     *graph = capture(gpu, gpu->batch, PLACES, one);
+    Graph         graph = capture(gpu, gpu->batch, PLACES, one);
     const int     both[2] = { 0, 1 };
     double        from = now_s();
     KvgStatus     status = run(gpu, graph, 8, world_rank == 0 ? 4 : 3, 3);
@@ -453,13 +521,13 @@ static int a_rank_stays_away(Side *gpu, Side *host)
     }
     MPI_Barrier(gpu->world); /* a settle waits for the others no longer than any call does */
     OK(kvg_grid_settle(gpu->grid, both, 2));
-    kvg_graph_free(graph);
+    free_graph(graph);
     run_by_host(host, 3, 1);
     int compared = live_digests(gpu, host, "settled");
     graph = capture(gpu, gpu->batch, PLACES, one);
     OK(run(gpu, graph, 3, 3, 3));
     run_by_host(host, 3, 1);
-    kvg_graph_free(graph);
+    free_graph(graph);
     return compared + live_digests(gpu, host, "after settling");
 }
 
@@ -467,11 +535,11 @@ static int a_rank_stays_away(Side *gpu, Side *host)
 static void a_rank_is_stopped(Side *gpu)
 {
     Capture   one = { .rows = 1 };
-    KvgGraph *graph = capture(gpu, gpu->batch, PLACES, one);
+    Graph     graph = capture(gpu, gpu->batch, PLACES, one);
     double    from;
 
-    OK(kvg_run_begin(graph, 20, NULL, gpu->stream));
-    for (int n = 0; n < 3; n++) OK(kvg_graph_launch(graph, gpu->stream));
+    OK(kvg_run_begin(graph.votes, 20, NULL, gpu->stream));
+    for (int n = 0; n < 3; n++) launch(gpu, graph);
     MPI_Barrier(gpu->world);
     if (world_rank == 1) {
         pid_t self = getpid();
@@ -482,33 +550,33 @@ static void a_rank_is_stopped(Side *gpu)
         }
         raise(SIGSTOP);
         fprintf(stderr, "gpu_run: rank 1 woke up\n");
-        kvg_run_end(graph, gpu->stream, NULL); /* whatever it says: it ends */
-        kvg_graph_free(graph);
+        kvg_run_end(graph.votes, gpu->stream, NULL); /* whatever it says: it ends */
+        free_graph(graph);
         return;
     }
     from = now_s();
-    for (int n = 0; n < 3; n++) OK(kvg_graph_launch(graph, gpu->stream));
-    KvgStatus status = kvg_run_end(graph, gpu->stream, NULL);
+    for (int n = 0; n < 3; n++) launch(gpu, graph);
+    KvgStatus status = kvg_run_end(graph.votes, gpu->stream, NULL);
     REQUIRE(status == KVG_EINDOUBT, "a stopped rank answers %s", kvg_status_name(status));
     fprintf(stderr, "gpu_run: %s (after %.2f s)\n", kvg_last_error(), now_s() - from);
     REQUIRE(now_s() - from < TIMEOUT_MS / 1000.0 + 1.5, "in doubt only after %.1f s", now_s() - from);
-    kvg_graph_free(graph);
+    free_graph(graph);
 }
 
 /* ---- which grids */
 
-static void try_grid(MPI_Comm world, uint32_t tp, ncclComm_t comm)
+static void try_grid(MPI_Comm world, uint32_t tp, ncclComm_t comm, int beside)
 {
     Side gpu, host;
     int  ranks = 0, compared;
 
     MPI_Comm_size(world, &ranks);
     open_reference(&host);
-    open_gpu(&gpu, world, tp, comm);
+    open_gpu(&gpu, world, tp, comm, beside);
     compared = runs_that_publish(&gpu, &host);
     compared += a_run_refused(&gpu, &host);
     if (ranks > 1 && !is_brief()) compared += a_rank_stays_away(&gpu, &host);
-    if (world_rank == 0) printf("%ux%d: %d digests as on the host\n", tp, ranks / (int)tp, compared);
+    if (world_rank == 0) printf("%ux%d%s: %d digests as on the host\n", tp, ranks / (int)tp, beside ? ", the vote on a branch" : "", compared);
     if (ranks > 1 && tp == 1 && !is_brief()) a_rank_is_stopped(&gpu);
     close_side(&gpu);
     close_side(&host);
@@ -541,14 +609,12 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return SKIP;
     }
-    if (world_ranks == 1) {
-        try_grid(MPI_COMM_SELF, 1, NULL);
-    } else {
-        comm = open_comm();
-        try_grid(MPI_COMM_WORLD, 2, comm);
-        try_grid(MPI_COMM_WORLD, 1, comm);
-        ncclCommDestroy(comm);
+    if (world_ranks > 1) comm = open_comm();
+    for (int beside = 0; beside < 2; beside++) {
+        if (world_ranks > 1) try_grid(MPI_COMM_WORLD, 2, comm, beside);
+        try_grid(MPI_COMM_WORLD, 1, comm, beside);
     }
+    if (comm != NULL) ncclCommDestroy(comm);
     if (world_rank == 0) printf("gpu_run: ok\n");
     MPI_Finalize();
     return 0;
