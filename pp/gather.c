@@ -156,8 +156,10 @@ static KvgStatus check_waiting(KvGather *gather)
         if (gather->missing == 0) {
             return kvg_fail(KVG_EINDOUBT, "no memory for a message to rank %d within %u ms", gather->next_send, grid->policy.timeout_ms);
         }
-        return kvg_fail(KVG_EINDOUBT, "rank %d did not take part in a set-up call within %u ms (%d of the ranks are missing); raise "
-                        "KVGRID_TIMEOUT_MS if it is only slow", first_missing(gather, 0), grid->policy.timeout_ms, gather->missing);
+        char who[KVG_WHO_BYTES];
+        kvg_grid_say_who(grid, first_missing(gather, 0), who);
+        return kvg_fail(KVG_EINDOUBT, "rank %d%s did not take part in a set-up call within %u ms (%d of the ranks are missing); raise "
+                        "KVGRID_TIMEOUT_MS if it is only slow", first_missing(gather, 0), who, grid->policy.timeout_ms, gather->missing);
     }
     return KVG_OK;
 }

@@ -388,6 +388,13 @@ int kvg_grid_is_lost(const KvgGrid *grid, int rank)
     return rank != grid->rank && grid->liveness.ops->lost(grid->liveness.self, rank);
 }
 
+void kvg_grid_say_who(const KvgGrid *grid, int rank, char *text)
+{
+    const char *who = kvg_grid_is_lost(grid, rank) ? "" : grid->liveness.ops->why(grid->liveness.self, rank);
+
+    snprintf(text, KVG_WHO_BYTES, who[0] != '\0' ? " (%s)" : "%s", who);
+}
+
 static void notice_losses(KvgGrid *grid)
 {
     for (int rank = 0; rank < grid->ranks; rank++) {

@@ -192,6 +192,9 @@ void      kvg_grid_swap_comm(KvgGrid *grid, KvComm *comm, KvLiveness *liveness);
 /* A captured run takes the grid for itself: EBUSY. */
 KvgStatus kvg_grid_no_run(const KvgGrid *grid);
 int       kvg_grid_is_lost(const KvgGrid *grid, int rank);
+/* Text [KVG_WHO_BYTES]: " (host n01, pid 4711)" of a rank that is not lost, "" where that is not known. */
+enum { KVG_WHO_BYTES = 128 };
+void      kvg_grid_say_who(const KvgGrid *grid, int rank, char *text);
 static inline uint64_t kvg_grid_now(const KvgGrid *grid) { return grid->comm.ops->now_ns(grid->comm.self); }
 /* A call's name as a number: for digests, and to tell operations apart. */
 static inline uint64_t kvg_name_hash(const char *name)

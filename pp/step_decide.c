@@ -379,8 +379,11 @@ KvgStatus kvg_step_progress(KvgStep *step, int *done)
 
 KvgStatus kvg_step_in_doubt(KvgStep *step, int rank, const char *why)
 {
-    return kvg_grid_fail(step->votes->grid, KVG_EINDOUBT, "step %llu is in doubt: rank %d's record is missing and %s; its rows are neither "
-                         "published nor rolled back until kvg_grid_settle", (unsigned long long)step->number, rank, why);
+    char who[KVG_WHO_BYTES];
+
+    kvg_grid_say_who(step->votes->grid, rank, who);
+    return kvg_grid_fail(step->votes->grid, KVG_EINDOUBT, "step %llu is in doubt: no record has come from rank %d%s, and %s; its rows are neither "
+                         "published nor rolled back until kvg_grid_settle", (unsigned long long)step->number, rank, who, why);
 }
 
 static KvgStatus check_rank(KvgStep *step, int rank, uint64_t now)

@@ -55,7 +55,8 @@ typedef struct KvLivenessOps {
     int (*lost)(void *self, int peer);
     /* When `peer` last gave a sign of life, on the comm's clock; its creation counts as one. */
     uint64_t (*last_sign_ns)(void *self, int peer);
-    /* "connection closed by rank 2 (host n01, pid 4711)": why `peer` is lost, "" if it is not. */
+    /* Why `peer` is lost: "connection closed by rank 2 (host n01, pid 4711)". Of one that is not, who it is: "host n01, pid 4711", or "" where
+     * that is not known. */
     const char *(*why)(void *self, int peer);
     void (*close)(void *self);
 } KvLivenessOps;

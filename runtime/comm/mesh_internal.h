@@ -95,7 +95,7 @@ typedef struct MeshPeer {
     int        send_broken; /* a send failed: nothing more is sent, reading finds the end */
     int64_t    pid;
     char       host[KVG_MESH_HOST_BYTES];
-    char       why[224];
+    char       why[224]; /* it is lost; before that, who it is */
     uint64_t   sign_ns; /* last bytes from it */
     uint64_t   sent_ns; /* last frame to it */
     MeshFrame *incoming; /* a payload of which a part is here */

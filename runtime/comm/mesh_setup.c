@@ -9,6 +9,7 @@
  * all-gather can still say who is missing. */
 #include "runtime/comm/mesh_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/memory.h"
@@ -138,6 +139,7 @@ static void mesh_learn(Mesh *mesh, const Setup *setup)
 
         mesh->peers[peer].pid = identity->pid;
         memcpy(mesh->peers[peer].host, identity->host, sizeof identity->host);
+        snprintf(mesh->peers[peer].why, sizeof mesh->peers[peer].why, "host %s, pid %lld", mesh->peers[peer].host, (long long)identity->pid);
         if (identity->message_max < mesh->message_max) {
             mesh->message_max = (size_t)identity->message_max;
         }

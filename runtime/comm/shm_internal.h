@@ -39,7 +39,7 @@ typedef struct ShmPeer {
     int       deaf;  /* it wrote what no peer writes: its lanes are no longer read */
     uint32_t  beats; /* when last looked at */
     uint64_t  sign_ns;
-    char      why[224];
+    char      why[224]; /* it is lost; before that, who it is */
     ShmEnd    in[SHM_KINDS], out[SHM_KINDS];
     ShmFrame *first[SHM_KINDS], *last[SHM_KINDS]; /* outgoing */
     ShmWhole  incoming[SHM_KINDS];

@@ -181,6 +181,7 @@ static KvgStatus watch_all(const Setup *setup, ShmComm *shm)
 
         other->process = setup->identities[peer].process;
         other->process.who.host[KVG_MESH_HOST_BYTES - 1] = '\0';
+        snprintf(other->why, sizeof other->why, "host %s, pid %lld", other->process.who.host, (long long)other->process.who.pid);
         other->sign_ns = now_ns;
         if (peer != shm->rank) {
             KVG_TRY(kvg_process_open(&other->process, peer, &other->watch));

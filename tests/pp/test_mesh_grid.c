@@ -204,6 +204,16 @@ static int check_settled(ForkRank *self, Rank *rank, const int survivors[3])
     return 0;
 }
 
+/* Who it is, and where: known of a rank that is lost, and of one that has only fallen silent. */
+static int names_the_victim(const Plan *plan)
+{
+    char host[256] = "", who[288], where[288];
+    gethostname(host, sizeof host - 1);
+    snprintf(who, sizeof who, "rank %d", plan->victim);
+    snprintf(where, sizeof where, "(host %s, pid ", host);
+    return strstr(kvg_last_error(), who) != NULL && strstr(kvg_last_error(), where) != NULL;
+}
+
 /* The victim goes after it has begun a step, before it posts; the others find out, settle, agree and leave. */
 static int body_loss(ForkRank *self)
 {
@@ -228,6 +238,7 @@ static int body_loss(ForkRank *self)
     KvgStatus status = post_step(&rank, BEFORE, &step);
     if (status == KVG_OK) status = kvg_step_wait(step, NULL);
     FORK_CHECK(status == KVG_EINDOUBT || (status == KVG_EPEER && plan->sign == SIGKILL));
+    FORK_CHECK(names_the_victim(plan));
     FORK_CHECK(fork_seconds() - before <= limit);
     if (plan->sign == SIGSTOP) FORK_CHECK(fork_seconds() - before >= plan->timeout_ms * 0.9e-3); /* silence is no loss before the deadline */
     FORK_CHECK(kvg_step_begin(rank.one.batch[0], (uint32_t[]){1, 1}, &step) == KVG_EPEER);

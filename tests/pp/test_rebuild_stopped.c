@@ -113,7 +113,7 @@ static void wait_for_the_doubt(Scene *scene, KvgStep **steps, int doubtful)
 {
     char named[64];
     int  done;
-    snprintf(named, sizeof named, "rank %d's record is missing and it has said", kvg_grid_rank(scene->g.grid[doubtful]));
+    snprintf(named, sizeof named, "no record has come from rank %d, and it has said", kvg_grid_rank(scene->g.grid[doubtful]));
     for (int ms = 0; ms < HEARD_MS; ms++) {
         for (int i = 0; i < scene->g.ranks; i++) {
             if (i != doubtful) kvg_step_test(steps[i], &done, NULL);

@@ -256,7 +256,7 @@ static int body_kill(ForkRank *rank)
     }
     FORK_CHECK(from_dead == 1 && from_living == 200); /* what it sent before its death counts */
     FORK_CHECK(live.ops->lost(live.self, 2 - comm.rank) == 0);
-    FORK_CHECK(strcmp(live.ops->why(live.self, 2 - comm.rank), "") == 0);
+    FORK_CHECK(strncmp(live.ops->why(live.self, 2 - comm.rank), "host ", 5) == 0 && strstr(live.ops->why(live.self, 2 - comm.rank), ", pid ") != NULL);
     atomic_fetch_add(&rank->shared->words[0], 1);
     FORK_CHECK(fork_await(rank->shared, 0, 2));
     close_both(&comm, &live);

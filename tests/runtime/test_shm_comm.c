@@ -269,7 +269,7 @@ static int body_kill(ForkRank *rank)
     }
     FORK_CHECK(from_dead == 1 && from_living == 200); /* what it wrote before its death counts */
     FORK_CHECK(live.ops->lost(live.self, 2 - comm.rank) == 0);
-    FORK_CHECK(strcmp(live.ops->why(live.self, 2 - comm.rank), "") == 0);
+    FORK_CHECK(strncmp(live.ops->why(live.self, 2 - comm.rank), "host ", 5) == 0 && strstr(live.ops->why(live.self, 2 - comm.rank), ", pid ") != NULL);
     atomic_fetch_add(&rank->shared->words[0], 1);
     for (uint64_t begin = comm.ops->now_ns(comm.self); atomic_load(&rank->shared->words[0]) < 2;) { /* what waits for room in the other's lane leaves meanwhile */
         FORK_CHECK(comm.ops->now_ns(comm.self) - begin < COMM_WAIT_NS && comm.ops->take(comm.self, &peer) == NULL);

@@ -328,7 +328,7 @@ test_scripts() {
         ends_with_digest $script-digest
         ends_with_loss $script-exit 0 "ended with exit status 3 on .*|connection .*"
         ends_with_loss $script-early 2 "ended by signal 9 on .*"
-        ends_with_loss $script-stall 3 "it has been silent for .*KVGRID_TIMEOUT_MS 2500\)"
+        ends_with_loss $script-stall 3 "it has been silent for .*KVGRID_TIMEOUT_MS 2500\) \(host $host, pid [0-9]+\)"
         is_refused $script-grid "TP 2 x PP 2 is 4 ranks, and SLURM_NTASKS is 3: submit with sbatch --ntasks 4"
         is_refused $script-model "MODEL and TRACE are not both set"
         ended $script-use
