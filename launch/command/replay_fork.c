@@ -89,8 +89,8 @@ void kvg_replay_fork_out(ReplayFork *fork)
     const ForkPage *page = fork->page;
     ForkSeat       *seat = &fork->page->seats[fork->rank];
     fprintf(stderr, "kvgrid replay: rank %d (host %s, pid %ld) was left out: the others have settled without it, since they had no sign of life from "
-                    "it for KVGRID_TIMEOUT_MS (%u); what it holds is not the grid's any more: %s\n",
-            fork->rank, page->host, (long)page->pids[fork->rank], page->timeout_ms, seat->why);
+                    "it for KVGRID_TIMEOUT_MS (%u); it leaves, and what it holds is not the grid's any more\n",
+            fork->rank, page->host, (long)page->pids[fork->rank], page->timeout_ms);
     atomic_store(&seat->out, 1);
 }
 

@@ -139,10 +139,21 @@ static double noticed_at_most_ms(const ForkWatch *watch, const Verdict *verdict)
     return most;
 }
 
+/* The first rank that asked for a settle: it was in the midst of its steps; -1: none. */
+static int first_that_asked(const ForkWatch *watch)
+{
+    for (int rank = 0; rank < watch->ranks; rank++) {
+        if (atomic_load(&watch->page->seats[rank].wants) > 0) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
 static int run_was_over(const ForkWatch *watch)
 {
     for (int rank = 0; rank < watch->ranks; rank++) {
-        if (atomic_load(&watch->page->seats[rank].wants) > 0 || watch->page->seats[rank].words[0] != '\0') {
+        if (watch->page->seats[rank].words[0] != '\0') {
             return 0;
         }
     }
@@ -155,8 +166,9 @@ static void say_rest(const ForkWatch *watch, const Verdict *verdict, char *text,
         snprintf(text, bytes, "%d of %d ranks survive, noticed within %.1f ms, have settled at commit %" PRIu64 " and %s", verdict->survivors,
                  watch->ranks, noticed_at_most_ms(watch, verdict), verdict->holding->commit,
                  verdict->same ? "hold the same" : "DO NOT HOLD THE SAME: see what each holds on stdout, and report it as a bug");
-    } else if (verdict->survivors > 0) {
-        snprintf(text, bytes, "the others could not settle: %s", watch->page->seats[0].why);
+    } else if (first_that_asked(watch) >= 0) {
+        snprintf(text, bytes, "no rank was left that could settle; rank %d had noticed: %s", first_that_asked(watch),
+                 watch->page->seats[first_that_asked(watch)].why);
     } else {
         snprintf(text, bytes, "%s", run_was_over(watch) ? "the run was over for the others, and all that is printed holds" : "no step was under way, and the run is given up");
     }

@@ -27,7 +27,7 @@
 
 #include "runtime/base/mix.h"
 
-enum { TIMEOUT_MS = 1000, PEER_MS = 200, SLACK_MS = 1000, RANKS_MAX = 4, RUN_LIMIT_S = 60, SOCKETS_MAX = 256, SAMPLES_MAX = 20000 };
+enum { TIMEOUT_MS = 1000, PEER_MS = 200, SLACK_MS = 1000, RANKS_MAX = 4, RUN_LIMIT_S = 60, SOCKETS_MAX = 256, SAMPLES_MAX = 20000, TRIALS_TELLING = 8 };
 
 typedef enum Fault { KILL, TWO, FREEZE, WAKE, LEAVE, STALL, OOM, LIMIT, LAUNCHER, FAULTS } Fault;
 
@@ -67,7 +67,7 @@ typedef struct Harness {
     int         verbose, list, skipped; /* skipped: a fault, or FAULTS */
     Reference   reference[SHAPES];
     Samples     noticed[FAULTS];
-    uint64_t    ran[FAULTS], early[FAULTS], late[FAULTS], violations;
+    uint64_t    ran[FAULTS], early[FAULTS], late[FAULTS], judged, violations; /* judged: what survivors hold was held against the reference */
 } Harness;
 
 typedef struct Trial {
@@ -441,12 +441,23 @@ static void strike(Harness *harness, Trial *trial)
 
 /* ---- judging */
 
+/* As the command is to name it: with this host, and with its pid where that is known. Of a limit it says itself, and leaves the pid out. */
+static void name_rank(const Trial *trial, int rank, char text[400])
+{
+    char host[256] = "", pid[32] = ", pid ";
+    gethostname(host, sizeof host - 1);
+    if (trial->found && rank >= 0) {
+        snprintf(pid, sizeof pid, ", pid %ld) ", (long)trial->pids[rank]);
+    }
+    snprintf(text, 400, "rank %d (host %s%s", rank, host, trial->fault == LIMIT ? "" : pid);
+}
+
 /* Sentences of the command on stderr: those of the fault, and those of a rank that was left out. */
 static void count_sentences(const char *text, const Trial *trial, int *faults, int *named, int *outs, int *strange)
 {
-    char who[32], or_who[32];
-    snprintf(who, sizeof who, "rank %d (host ", trial->victim);
-    snprintf(or_who, sizeof or_who, "rank %d (host ", trial->second);
+    char who[400], or_who[400];
+    name_rank(trial, trial->victim, who);
+    name_rank(trial, trial->second, or_who);
     *faults = *named = *outs = *strange = 0;
     while (*text != '\0') {
         const char *end = strchr(text, '\n');
@@ -507,7 +518,46 @@ static void judge_noticed(Harness *harness, const Trial *trial, const json_t *ra
     }
 }
 
-static void judge_report(Harness *harness, const Trial *trial, const json_t *object)
+/* A rank that finds itself left out says so, once; one that slept three deadlines has heard it from the survivors. */
+static void judge_left_out(Harness *harness, const Trial *trial, const json_t *ranks, int outs)
+{
+    const json_t *victim = json_array_get(ranks, (size_t)trial->victim);
+    const int     out = json_is_true(json_object_get(victim, "out"));
+    if (out != outs) {
+        violation(harness, trial, "rank %d %s left out, and %d sentences on stderr say so", trial->victim, out ? "found itself" : "did not find itself", outs);
+    }
+    const char *told = text_of(victim, "why"); /* by the survivors; or by the launcher's all-gather after the last step */
+    if (trial->fault == STALL && (!out || (strstr(told, "was left out") == NULL && strstr(told, " settles: ") == NULL))) {
+        violation(harness, trial, "rank %d woke after the others had settled, and was told: %s", trial->victim, told);
+    }
+}
+
+static int anybody_noticed(const json_t *ranks)
+{
+    const json_t *rank;
+    size_t        i;
+    json_array_foreach(ranks, i, rank) {
+        if (text_of(rank, "why")[0] != '\0') {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* No survivor shows what it holds: the others have left the set-up, or had nothing more to do, or died, too; and that was soon. */
+static void judge_given_up(Harness *harness, const Trial *trial, const json_t *ranks, const char *err)
+{
+    const int    frozen = trial->fault == FREEZE || trial->fault == WAKE;
+    const double most = limit_ms(trial) + (frozen ? 2 * TIMEOUT_MS + 2 * SLACK_MS : 0); /* the launcher's patience with who is frozen for good */
+    if (trial->struck_ms > 0 && trial->hit && trial->ended_ms - trial->struck_ms > most) {
+        violation(harness, trial, "it ended %.0f ms after the fault, at most %.0f", trial->ended_ms - trial->struck_ms, most);
+    }
+    if (anybody_noticed(ranks) && strstr(err, "no step was under way") != NULL) {
+        violation(harness, trial, "a rank was in the midst of a step: %s", err);
+    }
+}
+
+static void judge_report(Harness *harness, const Trial *trial, const json_t *object, const char *err, int outs)
 {
     const json_t *ranks = json_object_get(object, "ranks"), *rank;
     size_t        i;
@@ -524,6 +574,12 @@ static void judge_report(Harness *harness, const Trial *trial, const json_t *obj
                               !(alone_again && survivors == (uint64_t)trial->ranks)) {
         violation(harness, trial, "%" PRIu64 " of %d ranks survive", survivors, trial->ranks);
     }
+    if (survivors == 0) {
+        judge_given_up(harness, trial, ranks, err);
+        return;
+    }
+    harness->judged++;
+    judge_left_out(harness, trial, ranks, outs);
     json_array_foreach(ranks, i, rank) {
         if (json_is_true(json_object_get(rank, "survives"))) {
             judge_survivor(harness, trial, rank);
@@ -607,9 +663,13 @@ static void judge_end(Harness *harness, const Trial *trial, const char *out, con
         }
     } else if (code != 1 || faults != 1 || named != 1) {
         violation(harness, trial, "exit %d (status 0x%x), %d sentences of which %d name the rank: %s", code, (unsigned)trial->status, faults, named, err);
-    } else if (reported) {
+    } else if (!reported && trial->fault == LIMIT) { /* all ranks have ended together, over what this one could not have */
+        harness->early[trial->fault]++;
+    } else if (!reported) {
+        violation(harness, trial, "exit 1, and no object that says what the survivors hold: %s", err);
+    } else {
         harness->early[trial->fault] += number_of(object, "survivors") == 0;
-        judge_report(harness, trial, object);
+        judge_report(harness, trial, object, err, outs);
     }
     /* A signal is nothing to a process that is exiting: such a run is over within moments. */
     if (code == 0 && (trial->fault == KILL || trial->fault == TWO || trial->fault == FREEZE) && trial->hit && trial->ended_ms > trial->struck_ms + 200) {
@@ -677,7 +737,7 @@ static void print_noticed(Harness *harness, Fault fault)
 {
     Samples *samples = &harness->noticed[fault];
     const size_t n = samples->count;
-    printf("%-9s %5" PRIu64 " run, %" PRIu64 " before there were steps, %" PRIu64 " ended well", fault_names[fault], harness->ran[fault], harness->early[fault],
+    printf("%-9s %5" PRIu64 " run, %" PRIu64 " without survivors to look at, %" PRIu64 " ended well", fault_names[fault], harness->ran[fault], harness->early[fault],
            harness->late[fault]);
     if (n > 0) {
         qsort(samples->ms, n, sizeof *samples->ms, compare_ms);
@@ -750,6 +810,10 @@ int main(int argc, char **argv)
         print_noticed(&harness, (Fault)fault);
     }
     remove_scratch(&harness);
+    if (harness.judged == 0 && ran >= TRIALS_TELLING) {
+        harness.violations++;
+        printf("VIOLATION in all of %" PRIu64 " trials no survivor showed what it holds\n", ran);
+    }
     printf("seed %" PRIu64 ", trials %" PRIu64 " to %" PRIu64 ": %" PRIu64 " violations\n", harness.seed, first, first + ran - 1, harness.violations);
     return harness.violations == 0 && ran > 0 ? 0 : 1;
 }
