@@ -88,9 +88,9 @@ void kvg_replay_fork_out(ReplayFork *fork)
 {
     const ForkPage *page = fork->page;
     ForkSeat       *seat = &fork->page->seats[fork->rank];
-    fprintf(stderr, "kvgrid replay: rank %d (host %s, pid %ld) was left out: the others have settled without it, since they had no sign of life from "
-                    "it for KVGRID_TIMEOUT_MS (%u); it leaves, and what it holds is not the grid's any more\n",
-            fork->rank, page->host, (long)page->pids[fork->rank], page->timeout_ms);
+    fprintf(stderr, "kvgrid replay: rank %d (host %s, pid %ld) was left out: the others have settled without it, since it did not come in time "
+                    "(KVGRID_TIMEOUT_MS %u, KVGRID_PEER_MS %u); it leaves, and what it holds is not the grid's any more\n",
+            fork->rank, page->host, (long)page->pids[fork->rank], page->timeout_ms, page->peer_ms);
     atomic_store(&seat->out, 1);
 }
 

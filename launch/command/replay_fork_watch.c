@@ -101,6 +101,17 @@ static void call(ForkWatch *watch, unsigned number)
     watch->called_ns = kvg_clock_ns();
 }
 
+/* The others' time to ask for one, too: the deadline, and after a death at least what they may take to notice it. */
+static uint64_t patience_ns(const ForkWatch *watch)
+{
+    const ForkPage *page = watch->page;
+    uint64_t        ms = page->timeout_ms, notice_ms = (uint64_t)page->peer_ms + MARGIN_MS;
+    for (int rank = 0; rank < watch->ranks && ms < notice_ms; rank++) {
+        ms = watch->end[rank] != FORK_RUNS ? notice_ms : ms;
+    }
+    return ms * MS;
+}
+
 /* A settle is called when nobody else is awaited, or the others have had their time. */
 static void call_if_due(ForkWatch *watch)
 {
@@ -113,7 +124,7 @@ static void call_if_due(ForkWatch *watch)
         watch->trouble_ns = now;
     }
     uint64_t since = watch->called_ns > watch->trouble_ns ? watch->called_ns : watch->trouble_ns;
-    if (all_want(watch, number) || now > since + watch->page->timeout_ms * MS) {
+    if (all_want(watch, number) || now > since + patience_ns(watch)) {
         call(watch, number);
     }
 }
