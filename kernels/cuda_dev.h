@@ -121,4 +121,16 @@ static inline KvgStatus kvg_cuda_use(const CudaDev *cuda)
     return kvg_cuda_check(cudaSetDevice(cuda->ordinal), "choosing the device");
 }
 
+/* Between the two no capture is disturbed, in whatever mode this thread or another began it: what is done there belongs to no graph. */
+static inline void kvg_cuda_step_out(enum cudaStreamCaptureMode *mode)
+{
+    *mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(mode);
+}
+
+static inline void kvg_cuda_step_back(enum cudaStreamCaptureMode *mode)
+{
+    (void)cudaThreadExchangeStreamCaptureMode(mode);
+}
+
 #endif

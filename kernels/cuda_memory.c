@@ -62,25 +62,39 @@ CudaPiece kvg_cuda_pieces_remove(CudaPieces *pieces, size_t index)
     return piece;
 }
 
-/* ---- allocations */
+/* ---- allocations: a first capture takes its memory while a stream is captured already, so each steps out of it */
+
+static KvgStatus allocate_own(size_t bytes, void **memory)
+{
+    enum cudaStreamCaptureMode mode;
+    KvgStatus                  status;
+
+    kvg_cuda_step_out(&mode);
+    status = kvg_cuda_check(cudaMalloc(memory, bytes), "allocating");
+    kvg_cuda_step_back(&mode);
+    return status;
+}
 
 static KvgStatus allocate(CudaDev *cuda, size_t bytes, void **memory)
 {
     if (kvg_fault_hit()) return kvg_cuda_check(cudaErrorMemoryAllocation, "allocating");
-    if (cuda->memory.alloc == NULL) return kvg_cuda_check(cudaMalloc(memory, bytes), "allocating");
+    if (cuda->memory.alloc == NULL) return allocate_own(bytes, memory);
     *memory = cuda->memory.alloc(cuda->memory.user, bytes);
     if (*memory != NULL) return KVG_OK;
     return kvg_fail(KVG_ENOMEM, "the engine's allocator gave none of %zu bytes of device %d; lower the placement's memory", bytes, cuda->ordinal);
 }
 
+/* What was given to the own stream has passed when the memory goes. */
 static void deallocate(CudaDev *cuda, void *memory, size_t bytes)
 {
-    if (cuda->memory.alloc == NULL) {
-        (void)cudaFree(memory); /* waits for the device; what it reports belongs to work before */
-        (void)cudaGetLastError();
-    } else {
-        cuda->memory.free(cuda->memory.user, memory, bytes);
-    }
+    enum cudaStreamCaptureMode mode;
+
+    kvg_cuda_step_out(&mode);
+    if (cuda->memory.alloc == NULL) (void)cudaFree(memory); /* waits for the device */
+    else (void)cudaStreamSynchronize(cuda->own);
+    (void)cudaGetLastError(); /* what is reported belongs to work before */
+    kvg_cuda_step_back(&mode);
+    if (cuda->memory.alloc != NULL) cuda->memory.free(cuda->memory.user, memory, bytes);
 }
 
 KvgStatus kvg_cuda_uninit(void *self, size_t bytes, void **memory)
@@ -102,19 +116,27 @@ err_free:
     return status;
 }
 
+static KvgStatus zero(CudaDev *cuda, void *memory, size_t bytes)
+{
+    enum cudaStreamCaptureMode mode;
+    KvgStatus                  status;
+
+    kvg_cuda_step_out(&mode);
+    status = kvg_cuda_check(cudaMemsetAsync(memory, 0, bytes, cuda->own), "zeroing");
+    if (status == KVG_OK) status = kvg_cuda_check(cudaStreamSynchronize(cuda->own), "zeroing");
+    kvg_cuda_step_back(&mode);
+    return status;
+}
+
 KvgStatus kvg_cuda_zeros(void *self, size_t bytes, void **memory)
 {
-    CudaDev  *cuda = self;
     void     *fresh = NULL;
     KvgStatus status;
 
     KVG_TRY(kvg_cuda_uninit(self, bytes, &fresh));
-    KVG_TRY_GOTO(kvg_cuda_check(cudaMemsetAsync(fresh, 0, bytes, cuda->own), "zeroing"), err_free);
-    KVG_TRY_GOTO(kvg_cuda_check(cudaStreamSynchronize(cuda->own), "zeroing"), err_free);
-    *memory = fresh;
-    return KVG_OK;
-err_free:
-    kvg_cuda_free(self, fresh);
+    status = zero(self, fresh, bytes);
+    if (status == KVG_OK) *memory = fresh;
+    else kvg_cuda_free(self, fresh);
     return status;
 }
 

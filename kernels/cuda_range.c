@@ -94,18 +94,6 @@ static KvgStatus unmap_slab(CudaDev *cuda, CudaPiece *slab, int keep)
     return KVG_OK;
 }
 
-/* Another thread may be capturing: what is done here belongs to no graph. */
-static void begin_mapping(enum cudaStreamCaptureMode *mode)
-{
-    *mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(mode);
-}
-
-static void end_mapping(enum cudaStreamCaptureMode *mode)
-{
-    (void)cudaThreadExchangeStreamCaptureMode(mode);
-}
-
 /* ---- ranges */
 
 KvgStatus kvg_cuda_reserve(void *self, size_t bytes, KvRange *range)
@@ -171,13 +159,13 @@ KvgStatus kvg_cuda_extend(void *self, KvRange *range, size_t bytes)
     if (cuda->asleep) return kvg_fail(KVG_EBUSY, "device %d is asleep: wake it before its ranges grow", cuda->ordinal);
     if (wanted <= range->taken) return KVG_OK;
     KVG_TRY(kvg_cuda_use(cuda));
-    begin_mapping(&mode);
+    kvg_cuda_step_out(&mode);
     while (status == KVG_OK && range->taken < wanted) {
         size_t left = wanted - range->taken;
         status = add_slab(cuda, range, left < cuda->handle_bytes ? left : cuda->handle_bytes);
     }
     if (status != KVG_OK) (void)cut(cuda, range, had); /* nothing has been written there */
-    end_mapping(&mode);
+    kvg_cuda_step_back(&mode);
     return status;
 }
 
@@ -192,9 +180,9 @@ KvgStatus kvg_cuda_give_back(void *self, KvRange *range, size_t bytes)
     if (kvg_fault_hit()) return kvg_fail(KVG_ENOMEM, "giving back memory of a range fails, as a test asked");
     KVG_TRY(kvg_cuda_use(cuda));
     KVG_TRY(kvg_cuda_check(cudaDeviceSynchronize(), "waiting before unmapping"));
-    begin_mapping(&mode);
+    kvg_cuda_step_out(&mode);
     status = cut(cuda, range, kept);
-    end_mapping(&mode);
+    kvg_cuda_step_back(&mode);
     return status;
 }
 
@@ -207,13 +195,13 @@ void kvg_cuda_release(void *self, KvRange *range)
     if (range->base == NULL) return;
     (void)kvg_cuda_use(cuda);
     (void)cudaDeviceSynchronize();
-    begin_mapping(&mode);
+    kvg_cuda_step_out(&mode);
     for (size_t index = kvg_cuda_pieces_find(&cuda->slabs, base); index < cuda->slabs.count && cuda->slabs.at[index].at < base + range->reserved;) {
         CudaPiece slab = kvg_cuda_pieces_remove(&cuda->slabs, index);
         if (slab.handle != 0) (void)unmap_slab(cuda, &slab, 0); /* else asleep */
     }
     (void)cuda->driver.address_free(base, range->reserved);
-    end_mapping(&mode);
+    kvg_cuda_step_back(&mode);
     *range = (KvRange){0};
 }
 
@@ -248,10 +236,10 @@ KvgStatus kvg_cuda_sleep(KvDev *dev)
     if (cuda->asleep) return kvg_fail(KVG_EBUSY, "device %d is asleep already", cuda->ordinal);
     KVG_TRY(kvg_cuda_use(cuda));
     KVG_TRY(kvg_cuda_check(cudaDeviceSynchronize(), "waiting before sleep"));
-    begin_mapping(&mode);
+    kvg_cuda_step_out(&mode);
     unmap_first(cuda, cuda->slabs.count);
     kvg_cuda_trim(cuda);
-    end_mapping(&mode);
+    kvg_cuda_step_back(&mode);
     cuda->asleep = 1;
     return KVG_OK;
 }
@@ -266,7 +254,7 @@ KvgStatus kvg_cuda_wake(KvDev *dev)
     cuda = dev->self;
     if (!cuda->asleep) return kvg_fail(KVG_EINVAL, "device %d is not asleep", cuda->ordinal);
     KVG_TRY(kvg_cuda_use(cuda));
-    begin_mapping(&mode);
+    kvg_cuda_step_out(&mode);
     for (size_t i = 0; i < cuda->slabs.count; i++) {
         CudaPiece *slab = &cuda->slabs.at[i];
 
@@ -277,7 +265,7 @@ KvgStatus kvg_cuda_wake(KvDev *dev)
             break;
         }
     }
-    end_mapping(&mode);
+    kvg_cuda_step_back(&mode);
     if (status == KVG_OK) cuda->asleep = 0;
     return status;
 }

@@ -7,18 +7,27 @@
 
 /* ---- words that both sides see */
 
-static KvgStatus words_new(void *self, size_t bytes, void **host, void **device)
+static KvgStatus map_words(size_t bytes, void **host, void **device)
 {
-    void     *memory = NULL, *seen = NULL;
     KvgStatus status;
 
+    KVG_TRY(kvg_cuda_check(cudaHostAlloc(host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "getting mapped host memory"));
+    status = kvg_cuda_check(cudaHostGetDevicePointer(device, *host, 0), "mapping host memory");
+    if (status != KVG_OK) (void)cudaFreeHost(*host);
+    return status;
+}
+
+static KvgStatus words_new(void *self, size_t bytes, void **host, void **device)
+{
+    enum cudaStreamCaptureMode mode; /* a first capture takes its words in it */
+    void                      *memory = NULL, *seen = NULL;
+    KvgStatus                  status;
+
     KVG_TRY(kvg_cuda_use(self));
-    KVG_TRY(kvg_cuda_check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "getting mapped host memory"));
-    status = kvg_cuda_check(cudaHostGetDevicePointer(&seen, memory, 0), "mapping host memory");
-    if (status != KVG_OK) {
-        (void)cudaFreeHost(memory);
-        return status;
-    }
+    kvg_cuda_step_out(&mode);
+    status = map_words(bytes, &memory, &seen);
+    kvg_cuda_step_back(&mode);
+    KVG_TRY(status);
     memset(memory, 0, bytes);
     *host = memory;
     *device = seen;
@@ -27,8 +36,12 @@ static KvgStatus words_new(void *self, size_t bytes, void **host, void **device)
 
 static void words_free(void *self, void *host)
 {
+    enum cudaStreamCaptureMode mode;
+
     (void)kvg_cuda_use(self);
+    kvg_cuda_step_out(&mode);
     (void)cudaFreeHost(host);
+    kvg_cuda_step_back(&mode);
 }
 
 /* ---- graphs */

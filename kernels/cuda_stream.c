@@ -123,7 +123,11 @@ KvgStatus kvg_cuda_stage_take(CudaDev *cuda, void **piece)
     uint32_t index = cuda->stage_next % CUDA_STAGE_PIECES;
 
     if (cuda->stage_used[index]) {
-        KVG_TRY(kvg_cuda_check(cudaEventSynchronize(cuda->stage_event[index]), "waiting for a copy"));
+        enum cudaStreamCaptureMode mode;
+        kvg_cuda_step_out(&mode);
+        KvgStatus status = kvg_cuda_check(cudaEventSynchronize(cuda->stage_event[index]), "waiting for a copy");
+        kvg_cuda_step_back(&mode);
+        KVG_TRY(status);
         cuda->stage_used[index] = 0;
     }
     *piece = cuda->stage + index * CUDA_STAGE_BYTES;

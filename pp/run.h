@@ -60,7 +60,7 @@ typedef struct KvgRunArrays {
 
 /** Starts capturing on `stream`, which is the caller's own (not NULL). Until capture_end, kvg_write_kv and kvg_write_latent of this batch put nodes into the
  *  graph, and the caller's own kernels on that stream do too. If the stream is being captured already, the nodes join the caller's graph, which the caller launches:
- *  the vote's nodes on `stream`, writes on the streams that they are given. That capture is relaxed (cudaStreamCaptureModeRelaxed), since memory is taken here.
+ *  the vote's nodes on `stream`, writes on the streams that they are given.
  *  Branches are the caller's to join: what reads the run's arrays, lengths, tables or columns follows what stands on `stream` when this returns, and
  *  capture_end is called when `stream` follows every write of rows and of the run's arrays. Nothing else orders them.
  *  Reach: local. ENOTSUP as said above, or without a board on several ranks; EBUSY a step of this batch is begun and unposted, a run is on, or a capture is. ENOMEM, EDEVICE. */

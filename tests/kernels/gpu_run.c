@@ -342,7 +342,7 @@ static void capture_own(Side *s, KvgBatch *batch, uint32_t places, Capture what,
     cudaStream_t stream = (cudaStream_t)s->stream;
     cudaGraph_t  made = NULL;
 
-    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal)); /* in which a thread may take no memory of CUDA's: kvgrid takes its own all the same */
     follow(s, s->branch, stream);
     OK(kvg_batch_capture_begin(batch, options, s->branch));
     OK(kvg_run_arrays(batch, &arrays));

@@ -194,6 +194,39 @@ START_TEST(test_a_graph_replays_over_memory_that_was_mapped_after_its_capture)
 }
 END_TEST
 
+START_TEST(test_memory_is_taken_and_given_back_while_a_stream_is_captured_in_any_mode)
+{
+    const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed};
+    enum { TIMES = CUDA_STAGE_PIECES + 4 };
+    void        *memory[TIMES], *host = NULL, *seen = NULL;
+    uint8_t      bytes[4096];
+    cudaStream_t stream;
+    cudaGraph_t  graph;
+    size_t       nodes = 1;
+
+    CU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CU(cudaStreamBeginCapture(stream, modes[_i]));
+    for (int n = 0; n < TIMES; n++) { /* so that pinned pieces are waited for */
+        OK(dev.ops->zeros(dev.self, sizeof bytes, &memory[n]));
+        memset(bytes, n, sizeof bytes);
+        OK(dev.ops->htod(dev.self, memory[n], bytes, sizeof bytes / 2, NULL));
+    }
+    dev.ops->free(dev.self, memory[0]);
+    OK(dev.ops->run->words_new(dev.self, 64, &host, &seen));
+    dev.ops->run->words_free(dev.self, host);
+    CU(cudaStreamEndCapture(stream, &graph)); /* nothing has broken it */
+    CU(cudaGraphGetNodes(graph, NULL, &nodes));
+    ck_assert_uint_eq(nodes, 0);
+    for (int n = 1; n < TIMES; n++) {
+        expect_bytes(memory[n], n, sizeof bytes / 2);
+        expect_bytes((uint8_t *)memory[n] + sizeof bytes / 2, 0, sizeof bytes / 2);
+        dev.ops->free(dev.self, memory[n]);
+    }
+    CU(cudaGraphDestroy(graph));
+    CU(cudaStreamDestroy(stream));
+}
+END_TEST
+
 START_TEST(test_memory_can_be_exported_as_a_descriptor)
 {
     KvRange range;
@@ -680,6 +713,7 @@ static void add(TCase *tcase)
     tcase_add_test(tcase, test_an_extension_that_cannot_be_had_changes_nothing);
     tcase_add_test(tcase, test_sleep_gives_the_memory_up_and_wake_brings_it_to_the_same_addresses);
     tcase_add_test(tcase, test_a_graph_replays_over_memory_that_was_mapped_after_its_capture);
+    tcase_add_loop_test(tcase, test_memory_is_taken_and_given_back_while_a_stream_is_captured_in_any_mode, 0, 3);
     tcase_add_test(tcase, test_memory_can_be_exported_as_a_descriptor);
     tcase_add_test(tcase, test_allocations_are_zeroed_aligned_and_counted);
     tcase_add_test(tcase, test_moves_have_memmoves_meaning);
