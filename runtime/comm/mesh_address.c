@@ -40,15 +40,20 @@ void kvg_mesh_close_fd(int *fd)
 
 /* ---- who */
 
-/* The first line of a file of the kernel, or "" where there is none. */
-static void read_line(const char *path, char *line, size_t line_bytes)
+/* The first line of a file of the kernel, or "" where there is none. EIO where it cannot be known: too many files are open. */
+static KvgStatus read_line(const char *path, char *line, size_t line_bytes)
 {
-    int     fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        return kvg_fail(KVG_EIO, "mesh: %s cannot be opened: %s; raise the limit of open files", path, strerror(errno));
+    }
     ssize_t got = fd >= 0 ? read(fd, line, line_bytes - 1) : 0;
 
     line[got > 0 ? got : 0] = '\0';
     line[strcspn(line, "\n")] = '\0';
     kvg_mesh_close_fd(&fd);
+    return KVG_OK;
 }
 
 KvgStatus kvg_mesh_identify(MeshIdentity *identity)
@@ -62,7 +67,7 @@ KvgStatus kvg_mesh_identify(MeshIdentity *identity)
     if (gethostname(identity->host, sizeof identity->host - 1) != 0) {
         snprintf(identity->host, sizeof identity->host, "?");
     }
-    read_line("/proc/sys/kernel/random/boot_id", identity->boot, sizeof identity->boot);
+    KVG_TRY(read_line("/proc/sys/kernel/random/boot_id", identity->boot, sizeof identity->boot));
     if (stat("/proc/self/ns/net", &network) == 0) {
         identity->network = network.st_ino;
     }

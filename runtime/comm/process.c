@@ -13,16 +13,18 @@
 
 #include "runtime/base/error.h"
 
-/* Field 22 of /proc/PID/stat; 0: no such process. The name before it may hold anything, ")" too, so fields are counted from the last one. */
-static uint64_t began_at(int64_t pid)
+/* Field 22 of /proc/PID/stat; 0: not known, and *code says why, ENOENT and ESRCH for no such process. The name before it may hold anything, ")" too,
+ * so fields are counted from the last one. */
+static uint64_t began_at(int64_t pid, int *code)
 {
     char  path[48], text[1024];
     char *field;
 
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
     int     fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
 
+    *code = got < 0 ? errno : 0;
     kvg_mesh_close_fd(&fd);
     text[got > 0 ? got : 0] = '\0';
     field = strrchr(text, ')');
@@ -32,14 +34,21 @@ static uint64_t began_at(int64_t pid)
     return field != NULL ? strtoull(field, NULL, 10) : 0;
 }
 
+static int is_our_limit(int code) { return code == EMFILE || code == ENFILE; }
+
 KvgStatus kvg_process_self(KvProcess *self)
 {
     struct stat space;
+    int         code = 0;
 
     memset(self, 0, sizeof *self);
     KVG_TRY(kvg_mesh_identify(&self->who));
     self->uid = (uint32_t)geteuid();
-    self->began = began_at(self->who.pid);
+    self->began = began_at(self->who.pid, &code);
+    if (is_our_limit(code)) {
+        return kvg_fail(KVG_EIO, "shared memory: /proc/%lld/stat cannot be opened: %s; raise the limit of open files", (long long)self->who.pid,
+                        strerror(code));
+    }
     if (self->began == 0 || stat("/proc/self/ns/pid", &space) != 0) {
         return kvg_fail(KVG_ENOTSUP, "shared memory: /proc says nothing of process %lld; mount it, or use the socket mesh", (long long)self->who.pid);
     }
@@ -77,9 +86,17 @@ KvgStatus kvg_process_open(const KvProcess *process, int rank, int *fd_p)
         return kvg_fail(KVG_ENOTSUP, "shared memory: this kernel has no pidfd_open, by which deaths are seen (Linux 5.3); use the socket mesh");
     }
     if (fd < 0 && code != ESRCH) {
-        return kvg_fail(KVG_EIO, "shared memory: rank %d (host %.63s, pid %lld) cannot be watched: %s", rank, who->host, (long long)who->pid, strerror(code));
+        return kvg_fail(KVG_EIO, "shared memory: rank %d (host %.63s, pid %lld) cannot be watched: %s%s", rank, who->host, (long long)who->pid, strerror(code),
+                        is_our_limit(code) ? "; raise the limit of open files" : "");
     }
-    if (fd < 0 || began_at(who->pid) != process->began) {
+    const uint64_t began = fd >= 0 ? began_at(who->pid, &code) : 0;
+
+    if (fd >= 0 && is_our_limit(code)) { /* it may live: nothing is known of it */
+        kvg_mesh_close_fd(&fd);
+        return kvg_fail(KVG_EIO, "shared memory: rank %d (host %.63s, pid %lld) cannot be watched: %s; raise the limit of open files", rank, who->host,
+                        (long long)who->pid, strerror(code));
+    }
+    if (fd < 0 || began != process->began) {
         kvg_mesh_close_fd(&fd);
         return kvg_fail(KVG_EPEER, "shared memory: rank %d (host %.63s, pid %lld) ended during set-up", rank, who->host, (long long)who->pid);
     }
