@@ -121,6 +121,12 @@ for option in --metrics --report; do
   timeout 60 "$kvgrid" "${job[@]}" --requests 2 $option /dev/full >"$out" 2>"$err"
   equal "$option to a full disk" "$? $(cat "$err")" "1 kvgrid replay: $option: /dev/full cannot be written: No space left on device"
 done
+for option in --metrics --report --placement; do
+  said=$(ulimit -f 0; exec "$kvgrid" "${job[@]}" --requests 2 $option "$scratch/limited" 2>&1 >/dev/null)
+  equal "$option past the limit of a file's size" "$said" "kvgrid replay: $option: $scratch/limited cannot be written: File too large"
+  check [ ! -e "$scratch/limited" ]
+  check [ ! -e "$scratch/limited.tmp" ]
+done
 cat "$scratch/pipe" >"$scratch/read" &
 reader=$!
 "$kvgrid" "${job[@]}" --requests 2 --report "$scratch/pipe" >"$out" 2>"$err" || fail "a pipe that is read: $(cat "$err")"
