@@ -46,6 +46,12 @@ static KvgStatus call(KvgAccounts *accounts, uint64_t *state)
     }
 }
 
+static void same_free(const KvgLedger *ledger, const KvgLedger *empty)
+{
+    FUZZ_CHECK(ledger->slots_free == empty->slots_free);
+    for (uint32_t c = 0; c < ledger->class_count; c++) FUZZ_CHECK(ledger->units_free[c] == empty->units_free[c]);
+}
+
 static void live(KvgAccounts *accounts, uint64_t state)
 {
     KvgLedger empty, ledger;
@@ -59,7 +65,7 @@ static void live(KvgAccounts *accounts, uint64_t state)
     }
     for (uint64_t id = 0; id < 4; id++) kvg_accounts_close(accounts, id);
     kvg_accounts_ledger(accounts, &ledger);
-    FUZZ_CHECK(memcmp(&ledger, &empty, sizeof ledger) == 0);
+    same_free(&ledger, &empty);
 }
 
 /* What is written is read again, and says the same. */
