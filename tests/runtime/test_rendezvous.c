@@ -665,7 +665,9 @@ int main(void)
 
     tcase_set_timeout(cases, 60);
     tcase_add_test(cases, test_rendezvous_all_gathers_of_every_size_round_after_round);
-    tcase_add_test(cases, test_rendezvous_needs_no_more_open_files_than_it_opens);
+    if (getenv("KVG_UNDER_VALGRIND") == NULL) { /* which keeps some files for itself, and lowers no such limit */
+        tcase_add_test(cases, test_rendezvous_needs_no_more_open_files_than_it_opens);
+    }
     tcase_add_test(cases, test_rendezvous_deals_out_the_ranks_that_nobody_asked_for);
     tcase_add_test(cases, test_rendezvous_ranks_may_come_before_rank_0_and_again_at_the_same_address);
     tcase_add_test(cases, test_rendezvous_refuses_bad_options_by_name);
