@@ -12,6 +12,8 @@
 
 /* Liveness is looked at no more often than this; a turn without it costs one look into the transport. */
 #define LIVENESS_PERIOD_NS (200u * 1000u)
+/* Undecided steps; twice as many are remembered, each with a record of every rank. */
+#define IN_FLIGHT_MOST     (1u << 20)
 
 /* ---- making */
 
@@ -38,6 +40,9 @@ static KvgStatus check_shape(const KvgGridOptions *options, int rank, int ranks)
     if (tp * pp != (uint64_t)ranks) {
         return kvg_fail(KVG_EINVAL, "a grid of tp %llu x pp %llu has %llu ranks, but %d were started; start that many or change tp and pp",
                         (unsigned long long)tp, (unsigned long long)pp, (unsigned long long)(tp * pp), ranks);
+    }
+    if (options->max_in_flight > IN_FLIGHT_MOST) {
+        return kvg_fail(KVG_EINVAL, "max_in_flight %u: at most %u steps are undecided at once; 0 takes 2*pp", options->max_in_flight, IN_FLIGHT_MOST);
     }
     return KVG_OK;
 }

@@ -26,7 +26,7 @@ typedef struct KvgGridOptions {
     const KvComm     *comm;          /* records and messages; taken over on success. NULL: self for 1 rank, shared memory
                                         over a bootstrap of shm.h, else the socket mesh */
     const KvLiveness *liveness;      /* NULL: that of the comm which NULL would give. Taken over on success. */
-    uint32_t          max_in_flight; /* W, undecided steps; 0: 2*pp */
+    uint32_t          max_in_flight; /* W, undecided steps, at most 2^20; 0: 2*pp */
     /** Called once for each rank found lost, from within test, wait or progress; may abort the engine's own communicators. */
     void (*on_lost)(void *user, int rank, const char *why);
     void *user;
@@ -35,7 +35,7 @@ typedef struct KvgGridOptions {
 #define KVG_GRID_OPTIONS_INIT { sizeof(KvgGridOptions), 1, 1, NULL, NULL, NULL, 0, NULL, NULL }
 
 /** Makes this rank's end of a grid: connects, then compares version, policy, tp, pp and epoch over all ranks. Reach: setup.
- *  EINVAL tp*pp != ranks; ELAYOUT naming the item and both ranks; EINDOUBT a rank did not come; EPEER. */
+ *  EINVAL tp*pp != ranks, max_in_flight; ELAYOUT naming the item and both ranks; EINDOUBT a rank did not come; EPEER. */
 KVG_API KvgStatus kvg_grid_create(const KvgBootstrap *bootstrap, const KvgGridOptions *options, KvgGrid **grid);
 /** All ranks of an in-process hub at once: grids [ranks], one thread drives them all. comm and liveness of `options` must be NULL. */
 KVG_API KvgStatus kvg_grid_create_inproc(KvInproc *hub, int ranks, const KvgGridOptions *options, KvgGrid **grids);

@@ -416,6 +416,17 @@ START_TEST(test_shapes_that_do_not_fit_the_ranks)
     ck_assert_int_eq(kvg_grid_create_inproc(hub, 4, &options, grids), KVG_EINVAL);
     options = (KvgGridOptions)KVG_GRID_OPTIONS_INIT;
     options.policy = &policy;
+    options.tp = 2, options.pp = 2;
+    static const uint32_t too_many[] = {(1u << 20) + 1, 1u << 31, UINT32_MAX}; /* 2^31: of as many places for steps as 32 bits hold, none */
+    for (size_t i = 0; i < sizeof too_many / sizeof *too_many; i++) {
+        options.max_in_flight = too_many[i];
+        ck_assert_int_eq(kvg_grid_create_inproc(hub, 4, &options, grids), KVG_EINVAL);
+        ck_assert_msg(strstr(kvg_last_error(), "max_in_flight") != NULL, "%s", kvg_last_error());
+    }
+    options.max_in_flight = 1u << 20;
+    ck_assert_int_eq(kvg_grid_create_inproc(hub, 4, &options, grids), KVG_OK);
+    for (int r = 0; r < 4; r++) kvg_grid_destroy(grids[r]);
+    options.max_in_flight = 0;
     options.tp = 4, options.pp = 0; /* 0 counts as 1 */
     ck_assert_msg(kvg_grid_create_inproc(hub, 4, &options, grids) == KVG_OK, "%s", kvg_last_error());
     ck_assert_uint_eq(kvg_grid_pp(grids[3]), 1);
