@@ -45,7 +45,7 @@ KvgStatus kvg_place_take(KvgPlacement *placement, const uint32_t *units_max);
 uint32_t kvg_place_held_layers(const ModelConfig *config, const KvgPlaceOptions *options);
 /* A class as every rank's store has it, from the plan's. */
 KvClassGeometry kvg_place_class(const KvClassPlan *from, uint32_t units_max);
-/* Of a model with recurrent layers alone: lengths still live in a class, whose units cost nothing. */
+/* Of a model with recurrent layers alone: lengths still live in a class, whose units take no device memory. max_ctx at most INT32_MAX. */
 KvClassGeometry kvg_place_lengths_class(uint64_t max_ctx, uint32_t slots);
 /* The store of this rank: its share of every layer, the classes of the whole model. */
 KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_max);

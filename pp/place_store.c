@@ -4,6 +4,8 @@
 #include <kvgrid/head_shard.h>
 #include <kvgrid/index_ring.h>
 
+#include "runtime/base/checked.h"
+
 uint32_t kvg_place_held_layers(const ModelConfig *config, const KvgPlaceOptions *options)
 {
     return config->plan.n_layer + (options->with_mtp ? config->plan.n_mtp : 0);
@@ -127,9 +129,10 @@ KvClassGeometry kvg_place_class(const KvClassPlan *from, uint32_t units_max)
 
 KvClassGeometry kvg_place_lengths_class(uint64_t max_ctx, uint32_t slots)
 {
-    uint32_t units = (uint32_t)((max_ctx + KVG_CHUNK_ROWS - 1) / KVG_CHUNK_ROWS);
+    uint64_t units = kvg_ceil_div_u64(max_ctx, KVG_CHUNK_ROWS);
+    uint32_t all = (uint32_t)kvg_min_u64(units * slots, INT32_MAX); /* chunk ids are i32 */
 
-    return (KvClassGeometry){ .row_cap = max_ctx, .unit_cap = units, .units = units * slots, .units_max = units * slots };
+    return (KvClassGeometry){ .row_cap = max_ctx, .unit_cap = (uint32_t)units, .units = all, .units_max = all };
 }
 
 KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_max)

@@ -1,6 +1,7 @@
 /* Grid and placement: what must be equal is compared and named; what cannot be placed is refused on every rank; nothing leaks. */
 #include <kvgrid/dev.h>
 
+#include "pp/place.h"
 #include "tests/support/grid_life.h"
 
 static ModelConfig model_file(const char *name)
@@ -442,6 +443,21 @@ START_TEST(test_shapes_that_do_not_fit_the_ranks)
 }
 END_TEST
 
+START_TEST(test_units_for_lengths_alone_are_no_more_than_ids)
+{
+    static const struct { uint64_t max_ctx; uint32_t slots, unit_cap, units; } cases[] = {
+        {1, 1, 1, 1}, {64, 3, 1, 3}, {65, 3, 2, 6}, {64, INT32_MAX, 1, INT32_MAX}, {64, UINT32_MAX, 1, INT32_MAX},
+        {INT32_MAX - 64, 63, 33554431, 63 * 33554431u}, {INT32_MAX - 64, 65, 33554431, INT32_MAX}, {INT32_MAX - 64, 129, 33554431, INT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        KvClassGeometry class = kvg_place_lengths_class(cases[i].max_ctx, cases[i].slots);
+        ck_assert_uint_eq(class.unit_cap, cases[i].unit_cap);
+        ck_assert_uint_eq(class.units, cases[i].units);
+        ck_assert_uint_eq(class.units_max, cases[i].units);
+    }
+}
+END_TEST
+
 static int stays_told;
 static void count_stays(void *user, KvgLogLevel level, const char *sentence)
 {
@@ -493,5 +509,5 @@ LIFE_MAIN("place", test_a_differing_item_is_named_with_both_ranks, test_one_rank
           test_unequal_memory_agrees_on_the_least_and_names_the_limiting_rank, test_a_given_fence_is_kept_and_a_wrong_one_refused,
           test_more_ranks_than_heads_hold_replicas_that_must_be_equal, test_heads_that_do_not_divide_are_refused_and_what_works_is_listed,
           test_too_little_memory_for_rows_or_slots_is_named, test_layers_that_share_planes_write_nothing_and_read_their_source,
-          test_every_acquisition_may_fail_and_nothing_leaks, test_shapes_that_do_not_fit_the_ranks,
+          test_every_acquisition_may_fail_and_nothing_leaks, test_shapes_that_do_not_fit_the_ranks, test_units_for_lengths_alone_are_no_more_than_ids,
           test_what_others_stand_on_is_not_destroyed_and_says_so)
