@@ -61,7 +61,7 @@ static KvgStatus count(const KvgSetup *setup)
 
 /* ---- connections */
 
-static void close_ends(const KvComm *comm, const KvLiveness *liveness)
+void kvg_rebuild_close(const KvComm *comm, const KvLiveness *liveness)
 {
     if (comm != NULL && comm->ops != NULL) {
         comm->ops->close(comm->self);
@@ -122,7 +122,7 @@ static KvgStatus settled(KvgSetup *setup)
     }
     setup->tag = 0;
     grid->comm_before = NULL;
-    close_ends(&state->comm, &state->liveness);
+    kvg_rebuild_close(&state->comm, &state->liveness);
     state->comm.ops = NULL;
     state->liveness.ops = NULL;
     return KVG_OK;
@@ -303,7 +303,7 @@ static void drop(KvgSetup *setup)
 {
     RebuildState *state = setup->state;
 
-    close_ends(&state->comm, &state->liveness); /* where the survivors did not settle */
+    kvg_rebuild_close(&state->comm, &state->liveness); /* where the survivors did not settle */
     kvg_setup_free(state->settle);
     for (int rank = 0; state->said != NULL && rank < setup->grid->ranks; rank++) {
         kvg_free(state->said[rank]);
@@ -505,7 +505,9 @@ static KvgStatus rebuild_joined(KvgGrid *grid, const KvgBootstrap *bootstrap, co
         if (setup != NULL) {
             free_unstarted(setup); /* gives up the settle that had begun, which has a sentence of its own */
         }
-        close_ends(options->comm, options->liveness);
+        if (status != KVG_EINVAL) {
+            kvg_rebuild_close(options->comm, options->liveness);
+        }
         return kvg_fail(status, "%s", why);
     }
     state->newcomers = grid->ranks - count;

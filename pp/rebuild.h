@@ -88,13 +88,13 @@ typedef struct KvgJoin {
 } KvgJoin;
 
 /** A new process takes the place bootstrap->rank while the survivors rebuild.
- *   options  as the survivors made their grid
+ *   options  as the survivors made their grid. comm and liveness are taken over, and closed wherever it fails
  *   joins    [join_count] every placement that they hold, oldest first
  *   report   as above: its handles are this rank's
  *  Errors as kvg_grid_rebuild's; nothing was made then. Reach: setup. */
 KVG_API KvgStatus kvg_grid_join(const KvgBootstrap *bootstrap, const KvgGridOptions *options, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
                                 KvgRebuildReport **report);
-/** options->comm and options->liveness are given and taken over. *grid and the placements are set when the operation ends well. */
+/** options->comm and options->liveness are given and taken over, unless the start fails. *grid and the placements are set when the operation ends well. */
 KVG_API KvgStatus kvg_grid_join_start(int rank, int ranks, const KvgGridOptions *options, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
                                       KvgRebuildReport **report, KvgSetup **setup);
 

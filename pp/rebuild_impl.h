@@ -188,6 +188,8 @@ void      kvg_rebuild_deliver(KvgSetup *setup);
 
 /* rebuild.c */
 KvgStatus kvg_rebuild_setup(KvgGrid *grid, const char *what, KvgSetup **setup);
+/* Closes what is there: each may be NULL, or without operations. */
+void      kvg_rebuild_close(const KvComm *comm, const KvLiveness *liveness);
 /* The first all-gather of survivors and newcomers. Its own status, or EREFUSED naming the rank that could not. */
 KvgStatus kvg_rebuild_knock(const KvgBootstrap *bootstrap, KvgStatus local, const KvgPolicy *policy);
 

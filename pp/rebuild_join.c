@@ -358,29 +358,36 @@ KvgStatus kvg_grid_join_start(int rank, int ranks, const KvgGridOptions *given, 
     return status;
 }
 
+static KvgStatus check_bootstrap(const KvgBootstrap *bootstrap)
+{
+    if (bootstrap->ranks < 2 || bootstrap->allgather == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_grid_join needs the bootstrap that the survivors rebuild over");
+    }
+    return KVG_OK;
+}
+
 KvgStatus kvg_grid_join(const KvgBootstrap *given_bootstrap, const KvgGridOptions *given, KvgJoin *joins, uint32_t join_count, KvgGrid **grid,
                         KvgRebuildReport **report)
 {
     static const KvgBootstrap alone = KVG_BOOTSTRAP_INIT;
     KvgBootstrap   bootstrap;
-    KvgGridOptions own = KVG_GRID_OPTIONS_INIT, *options = &own;
+    KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
     KvgGrid       *made = NULL;
     KvgSetup      *setup = NULL;
-    KvgStatus      status;
+    KvgStatus      status, local = kvg_grid_take_options(given, &options); /* first: where they are read, their ends are closed below */
 
-    KVG_TRY(check_call(given, joins, join_count, grid));
-    KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given_bootstrap, alone, bootstrap));
-    if (bootstrap.ranks < 2 || bootstrap.allgather == NULL) {
-        return kvg_fail(KVG_EINVAL, "kvg_grid_join needs the bootstrap that the survivors rebuild over");
+    KVG_TRY_GOTO(check_call(given, joins, join_count, grid), err_close);
+    KVG_TRY_GOTO(KVG_SIZED_IN(KvgBootstrap, given_bootstrap, alone, bootstrap), err_close);
+    KVG_TRY_GOTO(check_bootstrap(&bootstrap), err_close);
+    if (local == KVG_OK) {
+        local = kvg_grid_make(&options, bootstrap.rank, bootstrap.ranks, &made);
     }
-    status = kvg_grid_take_options(given, options);
-    if (status == KVG_OK) {
-        status = kvg_grid_make(options, bootstrap.rank, bootstrap.ranks, &made);
-    }
-    KVG_TRY_GOTO(kvg_rebuild_knock(&bootstrap, status, options->policy), err_destroy);
-    KVG_TRY_GOTO(kvg_grid_connect(made, &bootstrap, options->comm, options->liveness, &made->comm, &made->liveness), err_destroy);
+    KVG_TRY_GOTO(kvg_rebuild_knock(&bootstrap, local, options.policy), err_close);
+    KVG_TRY_GOTO(kvg_grid_connect(made, &bootstrap, options.comm, options.liveness, &made->comm, &made->liveness), err_close);
     KVG_TRY_GOTO(start(made, joins, join_count, grid, report, &setup), err_destroy);
     return kvg_setup_wait(setup);
+err_close:
+    kvg_rebuild_close(options.comm, options.liveness);
 err_destroy:
     kvg_grid_destroy(made);
     return status;

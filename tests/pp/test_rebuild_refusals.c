@@ -105,6 +105,84 @@ START_TEST(test_a_newcomer_that_is_refused_keeps_nothing)
 }
 END_TEST
 
+/* Whose a comm and a liveness are is seen by the hub, which attaches a rank again once both are closed. */
+static void given_ends(KvInproc *hub, int rank, KvComm *comm, KvLiveness *liveness)
+{
+    ck_assert_msg(kvg_inproc_attach(hub, rank, comm, liveness) == KVG_OK, "%s", kvg_last_error());
+}
+
+static int are_closed(KvInproc *hub, int rank)
+{
+    KvComm     comm;
+    KvLiveness liveness;
+    if (kvg_inproc_attach(hub, rank, &comm, &liveness) != KVG_OK) return 0;
+    comm.ops->close(comm.self);
+    liveness.ops->close(liveness.self);
+    return 1;
+}
+
+START_TEST(test_the_ends_that_a_newcomer_gave_are_closed_wherever_it_fails)
+{
+    enum { BOOTSTRAP_ALONE, NO_PLACE, REFUSED, GONE, OTHER_SHAPE, NO_CONFIG, CASES };
+    static const KvgStatus expected[CASES] = {KVG_EINVAL, KVG_EINVAL, KVG_EREFUSED, KVG_EPEER, KVG_EINVAL, KVG_EINDOUBT /* it says so to a rank that never answers */};
+    KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
+    KvgBootstrap   self, alone = KVG_BOOTSTRAP_INIT;
+    KvgJoin        join = {NULL, NULL, NULL};
+    KvgGrid       *grid = NULL;
+    KvInproc      *hub;
+    KvComm         comm;
+    KvLiveness     liveness;
+    uint64_t       live = kvg_live_allocations();
+
+    ck_assert_int_eq(kvg_inproc_create(2, &hub), KVG_OK);
+    two_ranks(&self, 1);
+    options.comm = &comm;
+    options.liveness = &liveness;
+    for (int where = 0; where < CASES; where++) {
+        options.tp = where == OTHER_SHAPE ? 3 : 2;
+        gathering.rounds = where != GONE;
+        gathering.other = where == REFUSED ? KVG_ENOMEM : KVG_OK;
+        given_ends(hub, 1, &comm, &liveness);
+        KvgStatus status = kvg_grid_join(where == BOOTSTRAP_ALONE ? &alone : &self, &options, &join, where == NO_CONFIG, where == NO_PLACE ? NULL : &grid, NULL);
+        ck_assert_msg(status == expected[where], "%d: %s: %s", where, kvg_status_name(status), kvg_last_error());
+        ck_assert_msg(are_closed(hub, 1), "%d", where);
+        ck_assert_ptr_null(grid);
+    }
+    kvg_inproc_destroy(hub);
+    ck_assert_uint_eq(kvg_live_allocations(), live);
+}
+END_TEST
+
+START_TEST(test_the_ends_that_a_survivor_gave_are_its_own_after_a_list_that_cannot_be)
+{
+    KvgRebuildOptions options = KVG_REBUILD_OPTIONS_INIT;
+    KvgBootstrap      self;
+    KvInproc         *hub;
+    KvComm            comm;
+    KvLiveness        liveness;
+
+    open_pair();
+    kill_rank(&scene, 1);
+    ck_assert_int_eq(kvg_inproc_create(2, &hub), KVG_OK);
+    given_ends(hub, 0, &comm, &liveness);
+    two_ranks(&self, 0);
+    options.comm = &comm;
+    options.liveness = &liveness;
+    gathering.other = KVG_OK;
+    gathering.rounds = 1;
+    refused(kvg_grid_rebuild(scene.g.grid[0], &self, (int[]){0, 0}, 2, &options, NULL), KVG_EINVAL, "named twice");
+    gathering.rounds = 1;
+    refused(kvg_grid_rebuild(scene.g.grid[0], &self, (int[]){1}, 1, &options, NULL), KVG_EINVAL, "this rank");
+    ck_assert(!are_closed(hub, 0));
+    gathering.rounds = 0;
+    refused(kvg_grid_rebuild(scene.g.grid[0], &self, (int[]){0}, 1, &options, NULL), KVG_EPEER, "is gone");
+    ck_assert(are_closed(hub, 0));
+    kvg_inproc_destroy(hub);
+    ck_assert_int_eq(rebuild_empty(&scene, NULL), KVG_OK);
+    close_scene(&scene);
+}
+END_TEST
+
 START_TEST(test_newcomers_without_a_survivor_are_refused)
 {
     KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
@@ -626,6 +704,8 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, test_a_newcomer_that_is_refused_keeps_nothing);
     tcase_add_test(tests, test_newcomers_without_a_survivor_are_refused);
+    tcase_add_test(tests, test_the_ends_that_a_newcomer_gave_are_closed_wherever_it_fails);
+    tcase_add_test(tests, test_the_ends_that_a_survivor_gave_are_its_own_after_a_list_that_cannot_be);
     tcase_add_test(tests, test_survivors_that_are_refused_hold_what_they_held);
     tcase_add_test(tests, test_accounts_of_survivors_that_cannot_be_are_refused);
     tcase_add_test(tests, test_an_empty_place_is_passed_over_by_changes_and_comparisons);
