@@ -107,6 +107,10 @@ KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, c
         comm->ops->close(comm->self); /* records go another way; its liveness stays */
         *comm = *records;
     }
+    if (alive != NULL) {
+        liveness->ops->close(liveness->self);
+        *liveness = *alive;
+    }
     return KVG_OK;
 }
 

@@ -443,6 +443,41 @@ START_TEST(test_shapes_that_do_not_fit_the_ranks)
 }
 END_TEST
 
+/* ---- ends that the caller gives, one or the other or both */
+
+static int closes[2]; /* of the given comm, of the given liveness */
+static void note_comm_closed(void *self) { (void)self, closes[0]++; }
+static void note_liveness_closed(void *self) { (void)self, closes[1]++; }
+
+START_TEST(test_each_end_that_is_given_is_used_and_closed_once)
+{
+    KvComm        comm;
+    KvLiveness    liveness;
+    KvCommOps     comm_ops;
+    KvLivenessOps liveness_ops;
+    ck_assert_int_eq(kvg_comm_self(&comm, &liveness), KVG_OK);
+    comm_ops = *comm.ops;
+    comm_ops.close = note_comm_closed;
+    comm.ops = &comm_ops;
+    liveness_ops = *liveness.ops;
+    liveness_ops.close = note_liveness_closed;
+    liveness.ops = &liveness_ops;
+    for (int given = 0; given <= 3; given++) {
+        KvgBootstrap   alone = KVG_BOOTSTRAP_INIT;
+        KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
+        KvgGrid       *grid = NULL;
+        options.comm = given & 1 ? &comm : NULL;
+        options.liveness = given & 2 ? &liveness : NULL;
+        closes[0] = closes[1] = 0;
+        ck_assert_int_eq(kvg_grid_create(&alone, &options, &grid), KVG_OK);
+        ck_assert_int_eq(closes[0] + closes[1], 0);
+        kvg_grid_destroy(grid);
+        ck_assert_int_eq(closes[0], given & 1);
+        ck_assert_int_eq(closes[1], given >> 1);
+    }
+}
+END_TEST
+
 START_TEST(test_units_for_lengths_alone_are_no_more_than_ids)
 {
     static const struct { uint64_t max_ctx; uint32_t slots, unit_cap, units; } cases[] = {
@@ -509,5 +544,5 @@ LIFE_MAIN("place", test_a_differing_item_is_named_with_both_ranks, test_one_rank
           test_unequal_memory_agrees_on_the_least_and_names_the_limiting_rank, test_a_given_fence_is_kept_and_a_wrong_one_refused,
           test_more_ranks_than_heads_hold_replicas_that_must_be_equal, test_heads_that_do_not_divide_are_refused_and_what_works_is_listed,
           test_too_little_memory_for_rows_or_slots_is_named, test_layers_that_share_planes_write_nothing_and_read_their_source,
-          test_every_acquisition_may_fail_and_nothing_leaks, test_shapes_that_do_not_fit_the_ranks, test_units_for_lengths_alone_are_no_more_than_ids,
+          test_every_acquisition_may_fail_and_nothing_leaks, test_shapes_that_do_not_fit_the_ranks, test_units_for_lengths_alone_are_no_more_than_ids, test_each_end_that_is_given_is_used_and_closed_once,
           test_what_others_stand_on_is_not_destroyed_and_says_so)
