@@ -488,7 +488,8 @@ KvgStatus kvg_grid_turn(KvgGrid *grid)
     if (grid->ranks == 1) {
         return KVG_OK;
     }
-    if (grid->votes != NULL && grid->run_count == 0) { /* a peer whose run has ended may be far ahead: its records wait until this run's steps are known */
+    /* A peer whose run has ended, or that has settled before this rank, may be too far ahead: its records wait until this rank's steps are known. */
+    if (grid->votes != NULL && grid->run_count == 0 && !grid->settling) {
         kvg_records_take(grid->votes);
         if (grid->votes->unsent > 0) kvg_votes_send(grid->votes);
     }

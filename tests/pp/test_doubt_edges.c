@@ -306,7 +306,90 @@ START_TEST(test_a_rank_is_heard_anew_that_settled_on_while_one_word_was_missing)
 }
 END_TEST
 
+/* ---- who settles first steps at once, far ahead of the one that is slowest */
+
+enum { BATCHES = 2, SLOW_MS = 50 };
+
+static KvInprocFate slow_from_2_to_0(void *user, int from, int to, int is_record, const void *bytes, size_t byte_count, uint64_t *delay_ns)
+{
+    (void)user, (void)bytes, (void)byte_count;
+    if (!cut || from != 2 || to != 0) return KVG_INPROC_DELIVER;
+    *delay_ns = SLOW_MS * (SECOND_NS / 1000);
+    return is_record ? KVG_INPROC_DROP : KVG_INPROC_DELAY;
+}
+
+/* One step of sequence `which` in its batch, begun and posted on ranks [first, past). */
+static void step_on(KvgBatch *batch[][BATCHES], KvgStep **steps, int which, int first, int past)
+{
+    for (int r = first; r < past; r++) {
+        ck_assert_int_eq(kvg_batch_set(batch[r][which], 0, s[r][which]), KVG_OK);
+        ck_assert_msg(kvg_step_begin(batch[r][which], (uint32_t[]){1}, &steps[r]) == KVG_OK, "%s", kvg_last_error());
+        grid_post(&g, r, steps[r], NULL, KVG_OK);
+    }
+}
+
+/* Rank 0 misses rank 2's records; the others have decided W steps more, and have W in flight. */
+static void run_ahead(KvgBatch *batch[][BATCHES])
+{
+    KvgStep *early[BATCHES][TEST_RANKS_MAX], *late[BATCHES][TEST_RANKS_MAX];
+
+    cut = 1;
+    kvg_inproc_set_filter(g.hub, slow_from_2_to_0, NULL);
+    for (int which = 0; which < BATCHES; which++) step_on(batch, early[which], which, 0, 3);
+    for (int which = 0; which < BATCHES; which++) {
+        for (int r = 1; r < 3; r++) ck_assert_int_eq(kvg_step_wait(early[which][r], NULL), KVG_OK);
+    }
+    for (int which = 0; which < BATCHES; which++) step_on(batch, late[which], which, 1, 3);
+}
+
+START_TEST(test_a_record_of_the_next_epoch_waits_for_the_rank_that_settles_last)
+{
+    static const int everyone[] = {0, 1, 2};
+    KvgBatch *batch[TEST_RANKS_MAX][BATCHES];
+    KvgSetup *setups[TEST_RANKS_MAX] = {0};
+    KvgStep  *steps[TEST_RANKS_MAX];
+    int       done[3] = {0};
+    KvgPlaceOptions options = life_options(3, 4u << 20);
+    KvgPolicy       policy = life_policy(0);
+
+    grid_open(&g, 3, 1, (uint32_t[]){2, 3, 0}, &options, &policy, 1);
+    for (int which = 0; which < BATCHES; which++) {
+        ck_assert_int_eq(life_open(&g, s, (uint32_t)which, (uint64_t)which + 1, 0), KVG_OK);
+        for (int r = 0; r < 3; r++) ck_assert_int_eq(kvg_batch_create(g.placement[r], 1, &batch[r][which]), KVG_OK);
+    }
+    run_ahead(batch);
+    for (int r = 0; r < 3; r++) ck_assert_int_eq(kvg_grid_settle_start(g.grid[r], everyone, 3, &setups[r]), KVG_OK);
+    for (int rounds = 0; !done[1]; rounds++) {
+        ck_assert_int_lt(rounds, SLOW_MS / 2);
+        for (int r = 0; r < 3; r++) {
+            if (!done[r]) ck_assert_msg(kvg_setup_test(setups[r], &done[r]) == KVG_OK, "%s", kvg_last_error());
+        }
+        kvg_inproc_advance_ns(g.hub, SECOND_NS / 1000);
+    }
+    ck_assert(!done[0]);
+    step_on(batch, steps, 0, 1, 2); /* its record comes to rank 0 before rank 2's last word of the settle */
+    for (int rounds = 0; !done[0] || !done[2]; rounds++) {
+        ck_assert_int_lt(rounds, 10 * SLOW_MS);
+        for (int r = 0; r < 3; r++) {
+            if (!done[r]) ck_assert_msg(kvg_setup_test(setups[r], &done[r]) == KVG_OK, "%s", kvg_last_error());
+        }
+        kvg_inproc_advance_ns(g.hub, SECOND_NS / 1000);
+    }
+    for (int r = 0; r < 3; r++) kvg_setup_free(setups[r]);
+    cut = 0;
+    step_on(batch, steps, 0, 0, 1);
+    step_on(batch, steps, 0, 2, 3);
+    ck_assert_int_eq(grid_decide(&g, steps, NULL), KVG_OK);
+    for (int r = 0; r < 3; r++) {
+        ck_assert_uint_eq(life_info(s[r][0]).rows, 2);
+        ck_assert_uint_eq(life_info(s[r][1]).rows, 1);
+        for (int which = 0; which < BATCHES; which++) kvg_batch_destroy(batch[r][which]);
+    }
+    grid_close(&g);
+}
+END_TEST
+
 LIFE_MAIN("doubt_edges", test_a_grid_may_end_while_it_compares, test_a_comparison_that_a_death_cuts_short_is_settled_back, test_a_comparison_that_a_settle_cuts_short_is_settled_back, test_a_change_waits_for_the_last_step,
           test_a_change_ends_in_doubt_with_the_step_it_waits_for, test_of_two_changes_at_once_one_is_refused_everywhere,
           test_a_record_that_never_finds_memory_is_in_doubt_by_its_own_rank, test_a_message_that_never_finds_memory_ends_at_the_deadline,
-          test_a_rank_is_heard_anew_that_settled_on_while_one_word_was_missing)
+          test_a_rank_is_heard_anew_that_settled_on_while_one_word_was_missing, test_a_record_of_the_next_epoch_waits_for_the_rank_that_settles_last)
