@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <kvgrid/log.h>
-
 #define ERROR_SENTENCE_MAX 1024
 
 static _Thread_local char last_error[ERROR_SENTENCE_MAX];
@@ -44,6 +42,12 @@ KvgStatus kvg_fail(KvgStatus status, const char *format, ...)
 
 void kvg_assert_failed(const char *file, int line, const char *expression)
 {
-    kvg_log(KVG_LOG_ERROR, "%s:%d: assertion failed: %s", file, line, expression);
+    char sentence[ERROR_SENTENCE_MAX];
+
+    snprintf(sentence, sizeof sentence, "%s:%d: KVG_ASSERT(%s) does not hold: a bug of kvgrid " KVG_VERSION
+             ", which stops the process here; please report this sentence and the calls before it", file, line, expression);
+    if (!kvg_log_one(KVG_LOG_ERROR, sentence)) {
+        fprintf(stderr, "kvgrid: %s\n", sentence);
+    }
     abort();
 }

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "runtime/base/error.h"
+
 #define LOG_SENTENCE_MAX 1024
 
 static KvgLogFn log_fn;
@@ -25,5 +27,14 @@ void kvg_log(KvgLogLevel level, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    kvg_log_one(level, sentence);
+}
+
+int kvg_log_one(KvgLogLevel level, const char *sentence)
+{
+    if (log_fn == NULL) {
+        return 0;
+    }
     log_fn(log_user, level, sentence);
+    return 1;
 }

@@ -1,4 +1,6 @@
-/** Log callback. The library writes nothing to stdout or stderr; it hands sentences to the host program. */
+/** Log callback. The library writes nothing to stdout or stderr; it hands sentences to the host program.
+ *  One exception: where an assertion of its own does not hold, a bug of kvgrid, and no callback is installed, that sentence
+ *  goes to stderr before the process is aborted. */
 #ifndef KVG_LOG_H
 #define KVG_LOG_H
 
