@@ -1,6 +1,6 @@
 # Set-up shared by launch/demo, launch/check and .ci/run; sourced by them, with bash.
 #   setup_require base|all   install what is missing, or say what to install and stop (exit 2)
-#   setup_build DIR TARGETS  configure and build; "all" or names of targets
+#   setup_build DIR TARGETS  configure and build; "all" or names of targets; the log is DIR/setup.log
 #   setup_ranks N COMMAND..  run a command under mpirun, more ranks than cores if need be
 # shellcheck shell=bash disable=SC2034
 
@@ -15,6 +15,7 @@ build_options=() # more -D options of CMake
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 say() { printf '%s\n' "$*"; }
+tell() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; } # of the way there, which is no part of what a script shows
 step() { printf '\n== %s\n' "$*"; }
 fail() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 2; }
 
@@ -96,6 +97,7 @@ setup_install() { # setup_install PACKAGE..
         as_root="sudo"
     fi
     setup_ask "${as_root:+sudo }$command"
+    tell "installing, about half a minute"
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq || fail "apt-get update failed"
     # shellcheck disable=SC2086 # a command of words
     $as_root env DEBIAN_FRONTEND=noninteractive $command -qq > "$setup_log" 2>&1 ||
@@ -119,14 +121,37 @@ setup_require() { # setup_require base|all
 
 # ---- building
 
+# Processor seconds of a build from nothing, rounded up; nvcc takes most of one with CUDA.
+setup_seconds() { # setup_seconds TARGET LOG_OF_CMAKE
+    local seconds=60
+    if [ "$1" = all ]; then seconds=160; fi
+    if grep -q '^-- kvgrid: CUDA parts are compiled' "$2"; then seconds=$((seconds + 240)); fi
+    echo $((seconds / jobs < 10 ? 10 : seconds / jobs))
+}
+
+# How far a build is, on a terminal: the mark that begins its lines, "[ 37%]" of make, "[12/209]" of ninja.
+setup_watch() {
+    local line shown=""
+    [ -t 2 ] || { cat > /dev/null; return; }
+    while IFS= read -r line; do
+        [[ $line =~ ^\[\ *([0-9/]+%?)\] ]] || continue
+        [ "${BASH_REMATCH[1]}" = "$shown" ] || printf '\r%s: %s ' "$(basename "$0")" "${BASH_REMATCH[1]}" >&2
+        shown=${BASH_REMATCH[1]}
+    done
+    [ -z "$shown" ] || printf '\r\033[K' >&2
+}
+
 setup_build() { # setup_build DIR TARGET..
-    local dir=$1 targets=()
+    local dir=$1 targets=() log=$1/setup.log what="kvgrid and its command"
     shift
-    [ "$1" = all ] || targets=(--target "$@")
-    cmake -S "$root" -B "$dir" -DKVG_WITH_MPI="$mpi_parts" -DKVG_BUILD_TESTS="$test_parts" "${build_options[@]}" > "$setup_log" 2>&1 ||
-        { cat "$setup_log" >&2; fail "CMake failed in $dir"; }
-    sed -n 's/^-- kvgrid:/kvgrid:/p' "$setup_log"
-    cmake --build "$dir" -j "$jobs" "${targets[@]}" > "$setup_log" 2>&1 || { tail -n 60 "$setup_log" >&2; fail "the build in $dir failed"; }
+    if [ "$1" = all ]; then what="kvgrid and its tests"; else targets=(--target "$@"); fi
+    mkdir -p "$dir"
+    cmake -S "$root" -B "$dir" -DKVG_WITH_MPI="$mpi_parts" -DKVG_BUILD_TESTS="$test_parts" "${build_options[@]}" > "$log" 2>&1 ||
+        { cat "$log" >&2; fail "CMake failed in $dir"; }
+    sed -n 's/^-- kvgrid:/kvgrid:/p' "$log"
+    tell "building $what in $dir/, $jobs files at once: about $(setup_seconds "$1" "$log") s from nothing; log: $log"
+    cmake --build "$dir" -j "$jobs" "${targets[@]}" 2>&1 | tee -a "$log" | setup_watch ||
+        { tail -n 60 "$log" >&2; fail "the build in $dir failed; all of it is in $log"; }
 }
 
 # ---- running

@@ -22,3 +22,7 @@ set_tests_properties(rank_command PROPERTIES TIMEOUT 120 LABELS replay RUN_SERIA
 # The manual pages against what the command prints.
 add_test(NAME man_pages COMMAND ${CMAKE_CURRENT_LIST_DIR}/man.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(man_pages PROPERTIES TIMEOUT 60 LABELS docs)
+
+# What launch/demo and launch/check say while they build.
+add_test(NAME launch_setup COMMAND ${CMAKE_CURRENT_LIST_DIR}/setup.sh)
+set_tests_properties(launch_setup PROPERTIES TIMEOUT 60 LABELS docs)
