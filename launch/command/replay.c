@@ -88,6 +88,7 @@ static KvgStatus plan_grid(const ReplayOptions *options, const ReplayInput *inpu
     want.sizing.policy = input->policy;
     want.sizing.format_k = options->format_k;
     want.sizing.format_v = options->format_v;
+    want.sizing.format_latent = options->format_latent;
     want.layout = options->layout;
     want.ctx = balanced_rows(input);
     want.prefill_chunk_max = step_rows_max(options);
@@ -136,7 +137,7 @@ static KvgStatus choose_memory(const ReplayOptions *options, const ReplayLaunch 
                                         kvg_min_u64(input->sequences, input->count), &input->memory);
     }
     input->memory = options->memory != 0 ? options->memory : kvg_min_u64(input->memory, available);
-    kvg_replay_formats(plan, &input->config, input->formats, sizeof input->formats);
+    kvg_replay_formats(plan, &input->config, options->format_latent, input->formats, sizeof input->formats);
     return status;
 }
 
@@ -256,6 +257,7 @@ static KvgStatus place(const ReplayOptions *options, const ReplayInput *input, c
     KvgPlaceOptions want = KVG_PLACE_OPTIONS_INIT;
     want.format_k = options->format_k;
     want.format_v = options->format_v;
+    want.format_latent = options->format_latent;
     want.layout = options->layout;
     want.max_sequences = input->sequences;
     want.spec_columns = options->columns;

@@ -7,6 +7,8 @@
 
 #include <kvgrid/kvgrid.h>
 
+#include "launch/rank/device_choice.h"
+
 struct ReplayFork;
 
 typedef struct ReplayLaunch {
@@ -16,6 +18,7 @@ typedef struct ReplayLaunch {
     uint32_t     timeout_ms;  /* of every wait for the other ranks */
     uint8_t     *lost;        /* [ranks] 1: the grid found it gone */
     int          device;      /* this rank's GPU, as its driver counts; 0 where it has none */
+    uint8_t      device_id[RANK_DEVICE_ID]; /* its UUID */
     void        *binding;     /* char [ranks][RANK_WORDS], how each is bound; NULL: not done yet */
     struct ReplayFork *fork;  /* NULL: not forked by --ranks */
     /* Set where another speaks for this rank: takes its last words. hearsay: they are about another rank. */

@@ -14,7 +14,7 @@ typedef struct ReplayCounts {
     const char *layout, *fault, *device, *vote, *bind;
 } ReplayCounts;
 
-enum { OPTION_COUNT_OF_REPLAY = 30, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
+enum { OPTION_COUNT_OF_REPLAY = 31, RANKS_MAX = 65535, FORKED_RANKS_MAX = 64, CHUNK_MAX = 65536, SPEC_MAX = 1024, COLUMNS_MAX = 4096, CONCURRENCY_MAX = 65536 };
 
 static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[OPTION_COUNT_OF_REPLAY])
 {
@@ -36,6 +36,7 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--seed", OPTION_COUNT, &options->seed, "N", "of all values and rounds (1)", 0, 0, 0 },
         { "--format-k", OPTION_FORMAT, &options->format_k, "F", "format of K rows: q8_0, fp8, q4_0, bf16 or f16 (the knobs')", 0, 0, 0 },
         { "--format-v", OPTION_FORMAT, &options->format_v, "F", "format of V rows: q5_1, q4_0, fp8, q8_0, bf16 or f16 (the knobs')", 0, 0, 0 },
+        { "--format-latent", OPTION_FORMAT, &options->format_latent, "F", "format of latent rows, and of what their indexers keep: f32 or bf16 (f32)", 0, 0, 0 },
         { "--ring", OPTION_SWITCH, &options->ring, "on|off", "windowed layers let old rows go", 0, 0, 0 },
         { "--layout", OPTION_TEXT, &counts->layout, "pool|flat", "chunks of 64 rows, or one plane a sequence (pool)", 0, 0, 0 },
         { "--device", OPTION_TEXT, &counts->device, "host|cuda|auto", "where the state lives (host); cuda: a GPU for each rank, by its place on the machine", 0, 0, 0 },

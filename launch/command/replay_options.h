@@ -27,7 +27,7 @@ typedef struct ReplayOptions {
     uint32_t    spec;          /* rows a decode round; 0: none */
     uint32_t    columns;       /* of recurrent state a sequence; as asked, else one a row of a round and the current one */
     uint64_t    seed;
-    KvFormat    format_k, format_v; /* KVG_POLICY: not asked for */
+    KvFormat    format_k, format_v, format_latent; /* KVG_POLICY: not asked for */
     int         ring;          /* -1: as the environment says, 0, 1 */
     KvLayout    layout;
     ReplayDeviceKind device;   /* AUTO: a GPU if one can be used for this run, else the host */

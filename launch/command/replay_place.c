@@ -43,6 +43,7 @@ KvgStatus kvg_replay_place(const ReplayOptions *options, ReplayLaunch *launch)
     KvgStatus status = kvg_rank_place(&launch->bootstrap, launch->timeout_ms, &ask, &seat, seats, &place);
     if (place.device >= 0) {
         launch->device = seat.devices.device[place.device].ordinal;
+        memcpy(launch->device_id, seat.devices.device[place.device].id, sizeof launch->device_id);
     }
     kvg_free(seats);
     if (status != KVG_OK && status != KVG_EINVAL) { /* not all ranks can be asked */

@@ -6,7 +6,7 @@
 #include "launch/command/replay_options.h"
 #include "launch/rank/place_rank.h"
 
-/* Chooses this rank's device where --device or --vote want one, binds it as --bind says, and sets launch->device and launch->binding. EINVAL with the
+/* Chooses this rank's device where --device or --vote want one, binds it as --bind says, and sets launch->device, its id, and launch->binding. EINVAL with the
  * cure: devices do not go round, or local ranks do not add up. Reach: collective, also where it fails. */
 KvgStatus kvg_replay_place(const ReplayOptions *options, ReplayLaunch *launch);
 

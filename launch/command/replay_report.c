@@ -85,7 +85,7 @@ static int has_kind(const ModelConfig *config, KvStateKind kind)
     return 0;
 }
 
-void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, char *text, size_t bytes)
+void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, KvFormat latent, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -100,7 +100,7 @@ void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, char 
         }
     }
     if (has_kind(config, KVG_STATE_LATENT)) {
-        used = add_words(text, bytes, used, "%slatent rows f32", used > 0 ? "; " : "");
+        used = add_words(text, bytes, used, "%slatent rows %s", used > 0 ? "; " : "", kvg_format_name(latent == KVG_POLICY ? KVG_F32 : latent));
     }
     if (has_kind(config, KVG_STATE_RECURRENT)) {
         used = add_words(text, bytes, used, "%srecurrent state f32", used > 0 ? "; " : "");
@@ -160,6 +160,9 @@ static KvgStatus gather_ranks(const ReplayRun *run, const KvgStats *stats, Repla
     mine.fault_done = (uint64_t)shared->fault_done;
     mine.allocations = count_allocations(shared);
     mine.driver = shared->driver;
+    if (shared->device->is_gpu) { /* a rank with its state on the host may have one for its votes */
+        memcpy(mine.device, run->launch->device_id, sizeof mine.device);
+    }
     memcpy(mine.first, shared->check.first, sizeof mine.first);
     KVG_TRY(kvg_calloc((size_t)bootstrap->ranks, sizeof mine, "the ranks' ends", &memory));
     KvgStatus status = bootstrap->allgather(bootstrap->user, &mine, memory, sizeof mine, run->launch->timeout_ms);
@@ -206,17 +209,31 @@ void kvg_replay_result_free(ReplayResult *result)
     *result = (ReplayResult){ 0 };
 }
 
-/* Our count beside the driver's. */
-static void print_driver(int rank, const ReplayRankEnd *at)
+int kvg_replay_device_ranks(const ReplayResult *result, int rank)
 {
-    const int64_t  apart = at->driver.driver - (int64_t)at->driver.counted;
-    const uint64_t distance = (uint64_t)(apart < 0 ? -apart : apart), slack = kvg_replay_driver_slack(at);
-    if (at->driver.grain == 0) {
+    const ReplayRankEnd *at = &result->ranks[rank];
+    int                  count = 0;
+    for (int other = 0; other < result->rank_count && at->driver.grain != 0; other++) {
+        count += result->ranks[other].driver.grain != 0 && memcmp(result->ranks[other].device, at->device, sizeof at->device) == 0;
+    }
+    return count;
+}
+
+/* Our count beside the driver's. */
+static void print_driver(const ReplayResult *result, int rank)
+{
+    const ReplayRankEnd *at = &result->ranks[rank];
+    const int64_t        apart = at->driver.driver - (int64_t)at->driver.counted;
+    const uint64_t       distance = (uint64_t)(apart < 0 ? -apart : apart), slack = kvg_replay_driver_slack(at);
+    const int            sharing = kvg_replay_device_ranks(result, rank);
+    if (sharing == 0) {
         return;
     }
     printf("rank %-6d driver: %" PRId64 " bytes fewer free than before, %" PRIu64 " taken by our count, %" PRIu64 " of them for state; ", rank,
            at->driver.driver, at->driver.counted, at->peak.taken);
-    if (distance <= slack) {
+    if (sharing > 1) { /* what is free then is what all of them leave, and they come and go at moments of their own */
+        printf("not compared, since %d ranks share this device\n", sharing);
+    } else if (distance <= slack) {
         printf("equal but for %" PRId64 ", within what %" PRIu64 " allocations are rounded up by\n", apart, at->allocations);
     } else {
         printf("NOT EQUAL, %" PRId64 " apart where %" PRIu64 " is rounding: another process uses the device, or memory is taken that nobody counts\n",
@@ -246,7 +263,7 @@ void kvg_replay_print_summary(const ReplayResult *result)
         printf("rank %-6d content %s, booked %s, taken %s at most; %s, %s, %s at the end\n", rank, kvg_plan_size(at->peak.content, peak[0]),
                kvg_plan_size(at->peak.booked, peak[1]), kvg_plan_size(at->peak.taken, peak[2]), kvg_plan_size(at->end.content, end[0]),
                kvg_plan_size(at->end.booked, end[1]), kvg_plan_size(at->end.taken, end[2]));
-        print_driver(rank, at);
+        print_driver(result, rank);
     }
     if (result->checked_rows > 0) {
         printf("verify      %" PRIu64 " rows against a fresh encode, %" PRIu64 " mismatches\n", result->checked_rows, result->mismatches);
@@ -254,13 +271,15 @@ void kvg_replay_print_summary(const ReplayResult *result)
     printf("digest      %s\n", hex);
 }
 
-static json_t *rank_object(int rank, const ReplayRankEnd *at, const char *binding)
+static json_t *rank_object(const ReplayResult *result, int rank)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "rank", rank, "content_bytes", (json_int_t)at->peak.content, "booked_bytes",
+    const ReplayRankEnd *at = &result->ranks[rank];
+    const char          *binding = result->binding != NULL ? result->binding[rank] : "";
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:s}", "rank", rank, "content_bytes", (json_int_t)at->peak.content, "booked_bytes",
                      (json_int_t)at->peak.booked, "taken_bytes", (json_int_t)at->peak.taken, "content_bytes_end",
                      (json_int_t)at->end.content, "booked_bytes_end", (json_int_t)at->end.booked, "taken_bytes_end",
                      (json_int_t)at->end.taken, "device_taken_bytes", (json_int_t)at->driver.counted, "driver_taken_bytes",
-                     (json_int_t)at->driver.driver, "binding", binding);
+                     (json_int_t)at->driver.driver, "device_ranks", kvg_replay_device_ranks(result, rank), "binding", binding);
 }
 
 KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult *result)
@@ -269,7 +288,7 @@ KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult
     json_t *ranks = json_array();
     kvg_digest_hex(&result->digest, hex);
     for (int rank = 0; rank < result->rank_count; rank++) {
-        json_array_append_new(ranks, rank_object(rank, &result->ranks[rank], result->binding != NULL ? result->binding[rank] : ""));
+        json_array_append_new(ranks, rank_object(result, rank));
     }
     json_t *object = json_pack(
         "{s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:i, s:i, s:s, s:s, s:o, s:s}", "requests",

@@ -26,6 +26,7 @@ typedef struct ReplayRankEnd {
     uint64_t    fault_done;
     ReplayDriver driver;      /* when most was taken; all 0 on the host device */
     uint64_t    allocations;  /* of the state, at most: each may be rounded up by the driver */
+    uint8_t     device[RANK_DEVICE_ID]; /* the GPU's UUID: equal where ranks share one; all 0 on the host device */
     char        first[256]; /* its first mismatch */
 } ReplayRankEnd;
 
@@ -43,8 +44,8 @@ typedef struct ReplayResult {
     const char   (*binding)[RANK_WORDS];     /* [rank_count] how each rank is bound, in words; NULL: not told */
 } ReplayResult;
 
-/* "K q8_0 (lossy), V q5_1 (lossy)", the pairs of each class where classes differ, and what is kept for other kinds of layers. */
-void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, char *text, size_t bytes);
+/* "K q8_0 (lossy), V q5_1 (lossy)", the pairs of each class where classes differ, and what is kept for other kinds of layers; `latent` as asked for. */
+void kvg_replay_formats(const KvGridPlan *plan, const ModelConfig *config, KvFormat latent, char *text, size_t bytes);
 /* Line 1. */
 void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *plan, const char *formats, uint64_t memory, uint64_t count);
 
@@ -57,6 +58,9 @@ KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult
 
 /* What the driver's figure may differ by from ours: a grain an allocation, and a few for what the driver keeps for itself. */
 uint64_t kvg_replay_driver_slack(const ReplayRankEnd *end);
+
+/* How many ranks keep their state on the GPU of rank `rank`, itself among them; 0 on the host device. */
+int kvg_replay_device_ranks(const ReplayResult *result, int rank);
 
 /* What is wrong with a run that came to its end: KVG_OK, or the status with its sentence as the last error. Good on rank 0. */
 KvgStatus kvg_replay_result_judge(const ReplayOptions *options, const ReplayRun *run, const ReplayResult *result);

@@ -75,8 +75,17 @@ says "binding     every rank not bound: --bind none" '"binding":"not bound: --bi
 run 2 env KVG_TEST_GPUS=1 "$indirect" "${job[@]}" --ranks 2 --tp 2 --device cuda
 says "2 ranks and 1 device on $(hostname): start 1 there, or say --ranks-per-device 2, or --device host"
 lines 1 '^kvgrid replay: '
-run 0 env KVG_TEST_GPUS=1 "$indirect" "${job[@]}" --ranks 2 --tp 2 --device cuda --ranks-per-device 2
-run 0 env KVG_TEST_GPUS=2 "$indirect" "${job[@]}" --ranks 2 --tp 2 --device auto
+# What the driver says is of the whole device: it is compared where a rank has one to itself, else said not to be.
+run 0 env KVG_TEST_GPUS=1 KVG_TEST_DRIVER_EXTRA=1000000000 "$indirect" "${job[@]}" --ranks 2 --tp 2 --device cuda --ranks-per-device 2 --json
+lines 2 '^rank [01]  *driver: .* taken by our count, .*; not compared, since 2 ranks share this device$'
+lines 0 'NOT EQUAL'
+lines 1 '"device_ranks":2.*"device_ranks":2'
+run 0 env KVG_TEST_GPUS=2 "$indirect" "${job[@]}" --ranks 2 --tp 2 --device auto --ranks-per-device 2 --json
+lines 2 '^rank [01]  *driver: .*; equal but for '
+lines 1 '"device_ranks":1.*"device_ranks":1'
+run 0 env KVG_TEST_GPUS=2 "$indirect" "${job[@]}" --ranks 2 --tp 2 --json
+lines 0 '^rank .*driver'
+lines 1 '"device_ranks":0.*"device_ranks":0'
 run 2 env KVG_TEST_GPUS=0 "$indirect" "${job[@]}" --device cuda --ranks-per-device 0
 says "--ranks-per-device is 0"
 if [ "$with_hwloc" = 1 ] && taskset -c 0,1 true 2> /dev/null; then # this machine, told to be of two NUMA nodes

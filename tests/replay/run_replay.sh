@@ -152,6 +152,12 @@ kinds) # recurrent and latent layers; table.sh runs them all, on all grids
   for shape in "--spec 3 --layout flat" "--chunk 33 --concurrency 2" "--memory 70MB"; do
     same "$base" 1 $sparse $shape
   done
+  for shape in "" "--layout flat --spec 3"; do # half as many bytes, and other ones
+    on_grids "2x2" $sparse --format-latent bf16 $shape
+    [ "$want" != "$base" ] || fail "latents in bf16 leave the digest of f32"
+  done
+  run 1 $sparse --requests 1 --format-latent bf16
+  grep -q '^latent rows bf16; ' <(head -n 1 "$out") || fail "line 1 of latents in bf16: $(head -n 1 "$out")"
   on_grids "1x4" $sparse --mtp --spec 5
   [ "$want" != "$base" ] || fail "MTP blocks leave the digest as it was"
   ;;
@@ -246,6 +252,7 @@ use)
   refused 2 "no option --wat" 2 --tp 2 --wat
   refused 2 "layout" 1 --layout heap
   refused 2 "q5_1" 2 --tp 2 --format-k q5_1
+  refused 2 "q8_0 is not legal for latent rows: use f32 or bf16" 2 --tp 2 --format-latent q8_0
   refused 2 "cannot be" 2 --tp 2 --model "$scratch/absent.json"
   refused 2 "absent.csv" 2 --tp 2 --trace "$scratch/absent.csv"
   refused 2 "1, 2, 4" 3 --tp 3
@@ -259,7 +266,7 @@ use)
   refused 2 "bad.csv" 2 --tp 2 --trace "$scratch/bad.csv"
   # a knob, or an option, of one rank alone
   shared="${small[*]} --tp 2"
-  for mixed in "KVGRID_SWA_RING=1 --" "KVGRID_KV_V=q8_0 --" "A=1 -- --seed 2" "A=1 -- --spec 3" "A=1 -- --requests 2" "A=1 -- --columns 5" "A=1 -- --mtp"; do
+  for mixed in "KVGRID_SWA_RING=1 --" "KVGRID_KV_V=q8_0 --" "A=1 -- --seed 2" "A=1 -- --spec 3" "A=1 -- --requests 2" "A=1 -- --columns 5" "A=1 -- --mtp" "A=1 -- --format-latent bf16"; do
     checks=$((checks + 1))
     ASAN_OPTIONS=$leaks_of_mpi "$mpiexec" -q --oversubscribe --mca odls_base_sigkill_timeout 0 -n 1 "$kvgrid" replay $shared : -n 1 env ${mixed%%--*} "$kvgrid" replay $shared ${mixed#*--} >"$out" 2>"$err"
     [ $? = 2 ] && [ "$(grep -c '^kvgrid replay: .*rank 0 and rank 1 differ' "$err")" = 1 ] || { fail "rank 1 alone with $mixed"; head -n 5 "$err"; }

@@ -41,7 +41,9 @@ START_TEST(test_every_option_lands_in_its_place)
     ck_assert(options.tp == 2 && options.pp == 3 && options.requests == 7 && options.max_tokens == 90 && options.concurrency == 5);
     ck_assert_int_eq(parse("--model m --trace t --chunk 33 --spec 4 --seed 99 --format-k bf16 --format-v f16", &options), KVG_OK);
     ck_assert(options.chunk == 33 && options.spec == 4 && options.seed == 99);
-    ck_assert(options.format_k == KVG_BF16 && options.format_v == KVG_F16);
+    ck_assert(options.format_k == KVG_BF16 && options.format_v == KVG_F16 && options.format_latent == KVG_POLICY);
+    ck_assert_int_eq(parse("--model m --trace t --format-latent bf16", &options), KVG_OK);
+    ck_assert(options.format_latent == KVG_BF16 && options.format_k == KVG_POLICY && options.format_v == KVG_POLICY);
     ck_assert_int_eq(parse("--model m --trace t --ring off --layout flat --memory 3MiB --verify --json", &options), KVG_OK);
     ck_assert(options.ring == 0 && options.layout == KVG_LAYOUT_FLAT && options.memory == 3u << 20 && options.verify && options.json);
 }
@@ -93,6 +95,7 @@ START_TEST(test_bad_use_is_refused_and_changes_nothing)
         "--model m --trace t --concurrency 0", "--model m --trace t --chunk 0", "--model m --trace t --spec -1",
         "--model m --trace t --spec 1025", "--model m --trace t --columns 1", "--model m --trace t --columns 0", "--model m --trace t --columns 4097", "--model m --trace t --layout ring", "--model m --trace t --ring yes",
         "--model m --trace t --memory 0", "--model m --trace t --memory lots", "--model m --trace t --format-k q9",
+        "--model m --trace t --format-latent", "--model m --trace t --format-latent half",
         "--model m --trace t --wat",
         "--model m --trace t --ranks 2", "--model m --trace t --ranks 0", "--model m --trace t --ranks 4 --tp 2", "--model m --trace t --ranks 65 --tp 65",
         "--model m --trace t stray", "--model m --trace t --fault flip:1@step1", "--model m --trace t --fault flip:0@step0",
