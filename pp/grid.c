@@ -67,6 +67,7 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     }
     kvg_policy_default(&defaults);
     KVG_TRY(KVG_SIZED_IN(KvgPolicy, policy, defaults, grid->policy));
+    grid->policy.interface[sizeof grid->policy.interface - 1] = '\0'; /* one without an end is none that a host has, and the mesh says so */
     grid->timeout_ns = (uint64_t)grid->policy.timeout_ms * 1000000u;
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &lost_told));
     grid->lost_told = lost_told;
@@ -101,6 +102,7 @@ KvgStatus kvg_grid_connect(const KvgGrid *grid, const KvgBootstrap *bootstrap, c
     } else {
         mesh.timeout_ms = grid->policy.timeout_ms;
         mesh.heartbeat_ms = grid->policy.peer_ms / 4 > 0 ? grid->policy.peer_ms / 4 : 1;
+        mesh.interface = grid->policy.interface[0] != '\0' ? grid->policy.interface : NULL;
         KVG_TRY(kvg_mesh_create(bootstrap, &mesh, comm, liveness));
     }
     if (records != NULL) {

@@ -22,7 +22,7 @@ typedef struct KvgSetup KvgSetup; /* a set-up operation under way */
 typedef struct KvgGridOptions {
     size_t            size;          /* set by KVG_GRID_OPTIONS_INIT */
     uint32_t          tp, pp;        /* tp * pp = ranks of the bootstrap; 0 counts as 1 */
-    const KvgPolicy  *policy;        /* NULL: the process's; compared over the ranks item by item */
+    const KvgPolicy  *policy;        /* NULL: the process's; compared over the ranks item by item, but for times and interface */
     const KvComm     *comm;          /* records and messages; taken over on success. NULL: self for 1 rank, shared memory
                                         over a bootstrap of shm.h, else the socket mesh */
     const KvLiveness *liveness;      /* NULL: that of the comm which NULL would give. Taken over on success. */

@@ -18,6 +18,7 @@
 #include "launch/command/command.h"
 #include "launch/command/doctor_host.h"
 #include "launch/command/doctor_nccl.h"
+#include "launch/command/doctor_network.h"
 #include "launch/command/doctor_ranks.h"
 #include "launch/command/options.h"
 #include "launch/command/slurm.h"
@@ -224,6 +225,7 @@ static const struct Check {
     { "memory", kvg_doctor_memory },
     { "addresses", kvg_doctor_addresses },
     { "mappings", kvg_doctor_maps },
+    { "network", kvg_doctor_network },
     { "processors", kvg_doctor_cores },
     { "topology", kvg_doctor_topology },
     { "AVX2", kvg_doctor_avx2 },

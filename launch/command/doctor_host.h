@@ -4,7 +4,7 @@
 
 typedef enum Verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL } Verdict;
 
-#define FINDING_MOST 320
+#define FINDING_MOST 640
 
 typedef struct Finding {
     Verdict verdict;

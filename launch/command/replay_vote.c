@@ -103,6 +103,7 @@ static KvgStatus open_mesh(const ReplayLaunch *launch, const KvgPolicy *policy, 
 
     mesh.timeout_ms = policy->timeout_ms;
     mesh.heartbeat_ms = policy->peer_ms / 4 > 0 ? policy->peer_ms / 4 : 1;
+    mesh.interface = policy->interface[0] != '\0' ? policy->interface : NULL;
     return kvg_mesh_create(&launch->bootstrap, &mesh, comm, liveness);
 }
 

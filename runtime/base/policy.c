@@ -148,6 +148,17 @@ static KvgStatus read_peer(const char *variable, const char *text, KvgPolicy *po
     return read_ms(variable, text, &policy->peer_ms);
 }
 
+/* Whether there is such an interface only the mesh asks, where it needs one: a host's interfaces come and go. */
+static KvgStatus read_interface(const char *variable, const char *text, KvgPolicy *policy)
+{
+    if (strlen(text) >= sizeof policy->interface) {
+        return kvg_fail(KVG_EINVAL, "%s is \"%.100s\", which is longer than a name or an address can be (%zu letters); set an interface's name, such as eth0, or "
+                        "an IP address of this host, or unset it", variable, text, sizeof policy->interface - 1);
+    }
+    snprintf(policy->interface, sizeof policy->interface, "%s", text);
+    return KVG_OK;
+}
+
 /* ---- printers */
 
 static void print_format_k(const KvgPolicy *policy, char *value, size_t bytes)
@@ -210,6 +221,11 @@ static void print_peer(const KvgPolicy *policy, char *value, size_t bytes)
     snprintf(value, bytes, "%u", policy->peer_ms);
 }
 
+static void print_interface(const KvgPolicy *policy, char *value, size_t bytes)
+{
+    snprintf(value, bytes, "%s", policy->interface[0] != '\0' ? policy->interface : "unset");
+}
+
 /* ---- the table */
 
 static const KnobRow knob_rows[] = {
@@ -228,6 +244,8 @@ static const KnobRow knob_rows[] = {
     {"KVGRID_TIMEOUT_MS", NULL, read_timeout, print_timeout, "longest silence of a rank whose record is missing; milliseconds"},
     {"KVGRID_PEER_MS", NULL, read_peer, print_peer,
      "time in which a closed connection is noticed by a rank that calls in; milliseconds"},
+    {"KVGRID_INTERFACE", NULL, read_interface, print_interface,
+     "where a rank listens for ranks on other hosts: an interface's name or an address; unset: the first address of the host's name"},
 };
 
 #define KNOB_COUNT ((int)(sizeof knob_rows / sizeof knob_rows[0]))

@@ -12,6 +12,8 @@
 
 KVG_BEGIN_DECLS
 
+#define KVG_INTERFACE_BYTES 64 /* an interface's name or an address, with its end */
+
 typedef struct KvgPolicy {
     size_t   size;             /* set by kvg_policy_default; tells old callers from new */
     KvFormat format_k;         /* KVGRID_KV_K, default q8_0 */
@@ -25,12 +27,13 @@ typedef struct KvgPolicy {
     int64_t  dsa_index_ring;   /* KVGRID_DSA_INDEX_RING: -1 unset, 0 flat, else rows of the indexer ring */
     uint32_t timeout_ms;       /* KVGRID_TIMEOUT_MS, default 30000 */
     uint32_t peer_ms;          /* KVGRID_PEER_MS, default 1000 */
+    char     interface[KVG_INTERFACE_BYTES]; /* KVGRID_INTERFACE: KvMeshOptions.interface of the meshes that grids make; "" chosen. Each host's own: not compared */
 } KvgPolicy;
 
 /** The defaults of the table in S1, with no look at the environment. */
 KVG_API void kvg_policy_default(KvgPolicy *policy);
 /** The defaults, overridden by the environment (KVGRID_*, then the MEMRA_* alias; empty = unset).
- *  EINVAL: an unknown format word, or a number that cannot be read, with the legal ones listed. */
+ *  EINVAL: an unknown format word, a number that cannot be read, or too long an interface, with the legal ones listed. */
 KVG_API KvgStatus kvg_policy_from_env(KvgPolicy *policy);
 /** The process's policy: read from the environment at first use; EINVAL as above, each time until it is mended. Any thread;
  *  *policy stays where it is and what it is, but for the two setters below. */
@@ -55,7 +58,7 @@ KVG_API void kvg_set_swa_ring_default(int on);
 typedef struct KvgKnob {
     const char *name;    /* KVGRID_... */
     const char *alias;   /* MEMRA_... or NULL */
-    char        value[32];
+    char        value[KVG_INTERFACE_BYTES];
     char        source[48]; /* "default", or the variable it was read from */
     const char *meaning;
     int         unread;     /* 1: the variable's text cannot be read; `value` is that text */

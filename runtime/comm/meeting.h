@@ -16,7 +16,7 @@ typedef struct Meeting {
     KvgBootstrap bootstrap; /* own copy */
     uint64_t     deadline_ns;
     KvgStatus    status;        /* this rank's first failure */
-    char         sentence[600]; /* which said this; all-gathers after it may overwrite the last error */
+    char         sentence[900]; /* which said this; all-gathers after it may overwrite the last error */
 } Meeting;
 
 /* Checks what a caller gave to set up `what`: a bootstrap of 1 to ranks_max ranks, and places for both ends. EINVAL. */

@@ -19,8 +19,9 @@ typedef struct KvMeshOptions {
     uint32_t    timeout_ms;    /* longest set-up; 0: 30000 */
     uint32_t    heartbeat_ms;  /* sign of life when nothing else is sent; 0: 100 */
     int         tcp;           /* 1: TCP even within a host */
-    const char *interface_ip;  /* TCP: the address to listen on and to tell others; NULL: loopback within a host, else the
-                                  host name's first address that is not loopback, else the first interface's */
+    const char *interface;     /* TCP: where to listen, and what to tell others: the name of an interface of this host ("ib0": its first address, of
+                                  IPv4 if it has one) or one of its addresses. NULL: loopback within a host, else the host name's first address
+                                  that is not loopback, else the first interface's. Read before the call returns */
     size_t      message_max;   /* larger messages are refused on both sides; the least of all ranks counts; 0: 256 MiB */
 } KvMeshOptions;
 
@@ -29,7 +30,8 @@ typedef struct KvMeshOptions {
 /** Builds the mesh. What fails on one rank is told to all in the next all-gather, so that they leave together.
  *  One socket set serves both ends: close the comm and the liveness, in any order.
  *  A grid whose records go another way (MPI) uses the liveness alone and may close the comm end at once.
- *  EINVAL; EIO; EPEER a rank did not come; EINDOUBT the deadline passed, naming the ranks that are missing. */
+ *  EINVAL an argument, or an interface that this host does not have, listing those it has; EIO; EPEER a rank did not come; EINDOUBT the deadline
+ *  passed, naming the ranks that are missing and the addresses that were tried. */
 KVG_API KvgStatus kvg_mesh_create(const KvgBootstrap *bootstrap, const KvMeshOptions *options, KvComm *comm, KvLiveness *liveness);
 
 KVG_END_DECLS

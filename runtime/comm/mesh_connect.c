@@ -32,6 +32,7 @@ typedef enum LinkState { LINK_NONE = 0, LINK_IDLE, LINK_CONNECTING, LINK_GREETED
 typedef struct Link { /* to one other rank */
     LinkState state;
     int       fd;
+    int       code;     /* why the last attempt to connect failed, an errno; 0: none did */
     uint64_t  retry_ns; /* IDLE: not before */
     size_t    got;      /* bytes of `hello` that are here */
     MeshHello hello;
@@ -105,20 +106,36 @@ static int hello_read(int fd, MeshHello *hello, size_t *got)
     return *got == sizeof *hello;
 }
 
+/* Between ranks of one host, unless one of them wants TCP. */
+static int is_by_unix(const Party *party, int peer)
+{
+    return party->listen_fds[0] != -1 && party->addresses[peer].unix_bytes > 0 &&
+           kvg_mesh_same_host(&party->identities[peer], &party->identities[party->mesh->rank]);
+}
+
 /* ---- the higher rank's side */
 
-static void link_pause(Link *link)
+static void link_pause(Link *link, int code)
 {
     kvg_mesh_close_fd(&link->fd);
     link->state = LINK_IDLE;
+    link->code = code;
     link->retry_ns = kvg_clock_ns() + PAUSE_NS;
     link->got = 0;
 }
 
 static KvgStatus link_refused(const Party *party, int peer, int code)
 {
-    return kvg_fail(KVG_EPEER, "mesh: rank %d (host %s, pid %lld) does not listen any more (%s); it ended during set-up", peer,
-                    party->identities[peer].host, (long long)party->identities[peer].pid, strerror(code));
+    const MeshIdentity *who = &party->identities[peer];
+    char                place[KVG_MESH_PLACE_BYTES];
+
+    if (is_by_unix(party, peer)) {
+        return kvg_fail(KVG_EPEER, "mesh: rank %d (host %s, pid %lld) does not listen any more (%s); it ended during set-up", peer, who->host,
+                        (long long)who->pid, strerror(code));
+    }
+    kvg_mesh_place(party->addresses[peer].tcp_address, place);
+    return kvg_fail(KVG_EPEER, "mesh: rank %d (host %s, pid %lld) does not listen at %s (%s): it ended during set-up, or that address leads to another host "
+                    "from here; KVGRID_INTERFACE on its host chooses another", peer, who->host, (long long)who->pid, place, strerror(code));
 }
 
 static KvgStatus link_greet(Party *party, int peer)
@@ -127,7 +144,7 @@ static KvgStatus link_greet(Party *party, int peer)
 
     use_at_once(link->fd);
     if (!hello_send(party, link->fd, peer)) {
-        link_pause(link);
+        link_pause(link, errno);
         return KVG_OK;
     }
     link->state = LINK_GREETED;
@@ -138,8 +155,7 @@ static KvgStatus link_connect(Party *party, int peer)
 {
     Link              *link = &party->links[peer];
     const MeshAddress *address = &party->addresses[peer];
-    int                by_unix = party->listen_fds[0] != -1 && address->unix_bytes > 0 &&
-                  kvg_mesh_same_host(&party->identities[peer], &party->identities[party->mesh->rank]);
+    int                by_unix = is_by_unix(party, peer);
     const void        *target = by_unix ? address->unix_address : address->tcp_address;
     socklen_t          target_bytes = by_unix ? address->unix_bytes : address->tcp_bytes;
     int                family = ((const struct sockaddr *)target)->sa_family;
@@ -159,7 +175,7 @@ static KvgStatus link_connect(Party *party, int peer)
     if (errno == ECONNREFUSED) {
         return link_refused(party, peer, errno);
     }
-    link_pause(link); /* EAGAIN: a Unix backlog is full; others may pass too, and the deadline bounds it */
+    link_pause(link, errno); /* EAGAIN: a Unix backlog is full; others may pass too, and the deadline bounds it */
     return KVG_OK;
 }
 
@@ -169,6 +185,17 @@ static KvgStatus member_new(Party *party, int peer, int *fd)
     *fd = -1; /* the mesh's now */
     party->links[peer].state = LINK_MEMBER;
     return KVG_OK;
+}
+
+static KvgStatus fail_stranger(const Party *party, int peer)
+{
+    char place[KVG_MESH_PLACE_BYTES] = "its Unix socket";
+
+    if (!is_by_unix(party, peer)) {
+        kvg_mesh_place(party->addresses[peer].tcp_address, place);
+    }
+    return kvg_fail(KVG_EPEER, "mesh: a stranger answers at the address of rank %d (host %s, %s); was that rank restarted, or does the address lead to "
+                    "another host from here? KVGRID_INTERFACE on its host chooses another", peer, party->identities[peer].host, place);
 }
 
 /* Something happened on the socket to a lower rank. */
@@ -184,7 +211,7 @@ static KvgStatus link_step(Party *party, int peer)
             return link_refused(party, peer, code);
         }
         if (code != 0) {
-            link_pause(link);
+            link_pause(link, code);
             return KVG_OK;
         }
         return link_greet(party, peer);
@@ -192,15 +219,14 @@ static KvgStatus link_step(Party *party, int peer)
     int whole = hello_read(link->fd, &link->hello, &link->got);
 
     if (whole < 0) {
-        link_pause(link); /* shown out for want of chairs, or dead: the next attempt tells */
+        link_pause(link, 0); /* shown out for want of chairs, or dead: the next attempt tells */
         return KVG_OK;
     }
     if (whole == 0) {
         return KVG_OK;
     }
     if (!hello_is_for_us(party, &link->hello) || link->hello.from != peer) {
-        return kvg_fail(KVG_EPEER, "mesh: a stranger answers at the address of rank %d (host %s); was that rank restarted?", peer,
-                        party->identities[peer].host);
+        return fail_stranger(party, peer);
     }
     return member_new(party, peer, &link->fd);
 }
@@ -338,19 +364,36 @@ static KvgStatus party_step(Party *party)
     return KVG_OK;
 }
 
+/* Who is missing, and over TCP the address: a lower rank's, where it is called; for a higher one, which calls, this rank's own. 1: over TCP. */
+static int describe_missing(const Party *party, int peer, char *text, size_t bytes)
+{
+    const MeshIdentity *who = &party->identities[peer];
+    const Link         *link = &party->links[peer];
+    const int           calls = peer > party->mesh->rank, by_unix = is_by_unix(party, peer);
+    char                place[KVG_MESH_PLACE_BYTES] = "";
+
+    if (!by_unix) {
+        kvg_mesh_place(party->addresses[calls ? party->mesh->rank : peer].tcp_address, place);
+    }
+    snprintf(text, bytes, "%d (host %.40s, pid %lld%s%s%s%.40s)", peer, who->host, (long long)who->pid, by_unix ? "" : calls ? ", which calls " : ", at ",
+             place, link->code != 0 ? ": " : "", link->code != 0 ? strerror(link->code) : "");
+    return !by_unix;
+}
+
 static KvgStatus fail_missing(const Party *party)
 {
-    char   names[200] = "";
+    char   names[500] = "", name[240];
     size_t used = 0;
+    int    by_tcp = 0;
 
-    for (int peer = 0; peer < party->mesh->ranks && used + 100 < sizeof names; peer++) {
+    for (int peer = 0; peer < party->mesh->ranks && used + sizeof name + 2 < sizeof names; peer++) {
         if (peer != party->mesh->rank && party->links[peer].state != LINK_MEMBER) {
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%d (host %.40s, pid %lld)", used > 0 ? ", " : "", peer,
-                                     party->identities[peer].host, (long long)party->identities[peer].pid);
+            by_tcp |= describe_missing(party, peer, name, sizeof name);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", name);
         }
     }
-    return kvg_fail(KVG_EINDOUBT, "mesh: rank %d waited in vain for rank %s; is it stopped, or its address unreachable?",
-                    party->mesh->rank, names);
+    return kvg_fail(KVG_EINDOUBT, "mesh: rank %d waited in vain for rank %s; is it stopped%s?%s", party->mesh->rank, names,
+                    by_tcp ? ", or the address out of reach" : "", by_tcp ? " KVGRID_INTERFACE on the host of an address chooses another" : "");
 }
 
 static KvgStatus party_run(Party *party, uint64_t deadline_ns)

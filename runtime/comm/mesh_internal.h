@@ -4,7 +4,8 @@
  *   mesh_frames.c   bytes on connected sockets: frames in, frames out, heartbeats, loss
  *   mesh_setup.c    three all-gathers: who is where, addresses, all ready
  *   mesh_connect.c  between the second and the third: connections, proven by secrets from the first
- *   mesh_address.c  listening sockets and this host's address */
+ *   mesh_address.c  listening sockets, and who this process is
+ *   mesh_interface.c  this host's addresses, and which of them the others are told */
 #ifndef KVG_MESH_INTERNAL_H
 #define KVG_MESH_INTERNAL_H
 
@@ -21,6 +22,8 @@
 #define KVG_MESH_MESSAGE_MAX ((size_t)256 << 20)
 #define KVG_MESH_HOST_BYTES  64
 #define KVG_MESH_SECRET      16
+#define KVG_MESH_PLACE_BYTES 80  /* an address and a port as text */
+#define KVG_MESH_INTERFACES_BYTES 256 /* a list of a host's addresses as text */
 
 /* ---- on the wire, little-endian */
 
@@ -153,12 +156,23 @@ int kvg_mesh_denied(void);
 void kvg_mesh_close_fd(int *fd);
 /* A listening socket in the abstract Unix name space, which no file outlives. */
 KvgStatus kvg_mesh_listen_unix(int *fd, MeshAddress *address);
-/* A listening TCP socket on `ip`, or, when NULL, on loopback (`local`) or this host's address. */
-KvgStatus kvg_mesh_listen_tcp(const char *ip, int local, int *fd, MeshAddress *address);
+/* A listening TCP socket on the address that kvg_mesh_choose chooses. EINVAL it is none of this host's; EIO. */
+KvgStatus kvg_mesh_listen_tcp(const char *interface, int local, int *fd, MeshAddress *address);
 /* Who this process is. */
 KvgStatus kvg_mesh_identify(MeshIdentity *identity);
 /* 1 if a Unix socket connects the two. */
 int kvg_mesh_same_host(const MeshIdentity *a, const MeshIdentity *b);
+
+/* ---- mesh_interface.c */
+
+/* This host's address for others, without a port: of `interface`, a name or an address; NULL: loopback (`local`), or what the host's name says.
+ * EINVAL: there is no such interface, listing those there are; EIO none leads out. */
+KvgStatus kvg_mesh_choose(const char *interface, int local, struct sockaddr_storage *chosen);
+/* "lo 127.0.0.1, eth0 10.0.0.7", as far as there is room. */
+void kvg_mesh_interfaces(char *list, size_t bytes);
+/* "10.0.0.7:4711", "[::1]:4711", without the port where it is 0; "?" of what is no address of IPv4 or IPv6. */
+void      kvg_mesh_place(const void *address, char place[KVG_MESH_PLACE_BYTES]);
+socklen_t kvg_mesh_address_bytes(const void *address);
 
 /* ---- mesh_connect.c */
 

@@ -81,7 +81,7 @@ static KvgStatus listen_where_needed(Setup *setup, MeshAddress *mine)
         KVG_TRY(kvg_mesh_listen_unix(&setup->unix_fd, mine));
     }
     if (far || (near && any_tcp)) {
-        KVG_TRY(kvg_mesh_listen_tcp(setup->options.interface_ip, !far, &setup->tcp_fd, mine));
+        KVG_TRY(kvg_mesh_listen_tcp(setup->options.interface, !far, &setup->tcp_fd, mine));
     }
     return KVG_OK;
 }

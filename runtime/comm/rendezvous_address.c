@@ -80,25 +80,14 @@ int kvg_rv_is_loopback(const struct sockaddr *address)
     return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
 }
 
-void kvg_rv_place(const struct sockaddr *address, socklen_t bytes, char place[RV_PLACE_BYTES])
+static KvgStatus check_place(const struct sockaddr *address, int has_secret)
 {
-    char host[INET6_ADDRSTRLEN + 4], port[8];
-
-    if (getnameinfo(address, bytes, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-        snprintf(place, RV_PLACE_BYTES, "?");
-        return;
-    }
-    snprintf(place, RV_PLACE_BYTES, address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
-static KvgStatus check_place(const struct sockaddr *address, socklen_t bytes, int has_secret)
-{
-    char place[RV_PLACE_BYTES];
+    char place[KVG_MESH_PLACE_BYTES];
 
     if (has_secret || kvg_rv_is_loopback(address)) {
         return KVG_OK;
     }
-    kvg_rv_place(address, bytes, place);
+    kvg_mesh_place(address, place);
     return kvg_fail(KVG_EINVAL, "rendezvous: %s is not loopback and there is no secret, so anybody could take a seat; give all ranks the same secret", place);
 }
 
@@ -106,16 +95,16 @@ KvgStatus kvg_rv_listen(const char *address, int has_secret, int *fd_p)
 {
     struct addrinfo *list = NULL;
     int              one = 1, fd = -1;
-    char             place[RV_PLACE_BYTES];
+    char             place[KVG_MESH_PLACE_BYTES];
 
     KVG_TRY(kvg_rv_resolve(address, &list));
-    KvgStatus status = check_place(list->ai_addr, list->ai_addrlen, has_secret);
+    KvgStatus status = check_place(list->ai_addr, has_secret);
 
     if (status != KVG_OK) {
         freeaddrinfo(list);
         return status;
     }
-    kvg_rv_place(list->ai_addr, list->ai_addrlen, place);
+    kvg_mesh_place(list->ai_addr, place);
     fd = kvg_mesh_denied() ? -1 : socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     /* connections of a rendezvous before this one may still hold the port */
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(fd, list->ai_addr, list->ai_addrlen) != 0 ||
@@ -138,5 +127,5 @@ KvgStatus kvg_rv_check_listener(int fd, int has_secret)
         getsockname(fd, (struct sockaddr *)&address, &bytes) != 0 || (address.ss_family != AF_INET && address.ss_family != AF_INET6)) {
         return kvg_fail(KVG_EINVAL, "rendezvous: descriptor %d is no TCP socket that listens", fd);
     }
-    return check_place((const struct sockaddr *)&address, bytes, has_secret);
+    return check_place((const struct sockaddr *)&address, has_secret);
 }

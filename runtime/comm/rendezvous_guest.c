@@ -130,7 +130,7 @@ static int connect_to(Call *call, const struct addrinfo *to)
     int       code = 0, one = 1;
     socklen_t bytes = sizeof code;
 
-    kvg_rv_place(to->ai_addr, to->ai_addrlen, call->host.place);
+    kvg_mesh_place(to->ai_addr, call->host.place);
     call->link.got = 0;
     call->link.fd = kvg_mesh_denied() ? -1 : socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (call->link.fd < 0) {
@@ -156,9 +156,9 @@ static CallEnd call_round(Call *call, const struct addrinfo *list)
 {
     for (const struct addrinfo *each = list; each != NULL; each = each->ai_next) {
         if (!call->self->secret_bytes && !kvg_rv_is_loopback(each->ai_addr)) {
-            char place[RV_PLACE_BYTES];
+            char place[KVG_MESH_PLACE_BYTES];
 
-            kvg_rv_place(each->ai_addr, each->ai_addrlen, place);
+            kvg_mesh_place(each->ai_addr, place);
             return call_over(call, kvg_fail(KVG_EINVAL, "rendezvous: %s is not loopback and there is no secret; give all ranks the same secret", place));
         }
         call->status = KVG_OK;

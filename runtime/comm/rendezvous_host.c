@@ -213,7 +213,7 @@ static KvgStatus accept_all(RvParty *party)
     for (int i = 0; i < ACCEPTS_A_TIME; i++) {
         struct sockaddr_storage address;
         socklen_t               bytes = sizeof address;
-        char                    place[RV_PLACE_BYTES];
+        char                    place[KVG_MESH_PLACE_BYTES];
         int                     fd = kvg_mesh_denied() ? -1 : accept4(party->listen_fd, (struct sockaddr *)&address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
@@ -222,7 +222,7 @@ static KvgStatus accept_all(RvParty *party)
         if (fd < 0) {
             return KVG_OK;
         }
-        kvg_rv_place((const struct sockaddr *)&address, bytes, place);
+        kvg_mesh_place(&address, place);
         kvg_rv_party_admit(party, fd, place);
     }
     return KVG_OK;

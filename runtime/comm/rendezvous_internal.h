@@ -16,13 +16,13 @@
 #include <kvgrid/rendezvous.h>
 
 #include "runtime/comm/hmac.h"
+#include "runtime/comm/mesh_internal.h"
 
 #define RV_MAGIC       0x3152474bu /* "KGR1" */
 #define RV_VERSION     1u
 #define RV_HOST_BYTES  64
 #define RV_NONCE_BYTES 32
 #define RV_WHY_BYTES   400
-#define RV_PLACE_BYTES 64 /* "[2001:db8::1]:40000" */
 
 /* ---- on the wire, little-endian: a header, then what its kind says */
 
@@ -88,7 +88,7 @@ typedef struct RvLink { /* one connection, and the frame that is coming in */
 typedef struct RvWho { /* the other end */
     int64_t pid;
     char    host[RV_HOST_BYTES];
-    char    place[RV_PLACE_BYTES];
+    char    place[KVG_MESH_PLACE_BYTES];
 } RvWho;
 
 typedef struct RvSeat { /* of another rank */
@@ -136,7 +136,6 @@ void kvg_rv_self(int64_t *pid, char host[RV_HOST_BYTES]);
 /* The addresses of "host:port"; freed by freeaddrinfo. EINVAL. */
 KvgStatus kvg_rv_resolve(const char *address, struct addrinfo **list);
 int       kvg_rv_is_loopback(const struct sockaddr *address);
-void      kvg_rv_place(const struct sockaddr *address, socklen_t bytes, char place[RV_PLACE_BYTES]);
 /* Listens; refuses what is not loopback unless there is a secret. */
 KvgStatus kvg_rv_listen(const char *address, int has_secret, int *fd);
 KvgStatus kvg_rv_check_listener(int fd, int has_secret);

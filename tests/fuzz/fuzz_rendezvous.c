@@ -132,7 +132,7 @@ static void try_mesh(FuzzInput *input, uint8_t shape)
     here.bootstrap.allgather = gather;
     options.timeout_ms = 2;
     options.tcp = shape / 16 % 8 == 7;
-    options.interface_ip = "127.0.0.1";
+    options.interface = "127.0.0.1";
     KvgStatus status = kvg_mesh_create(&here.bootstrap, &options, &comm, &liveness);
 
     if (status == KVG_OK) {

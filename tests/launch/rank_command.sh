@@ -29,6 +29,15 @@ first=${cpus%%[,-]*}
 # ---- one process: topologies, and ranks that would be
 run 0 "$kvgrid" doctor
 lines 0 '^rank '
+run 0 env KVGRID_INTERFACE=lo "$kvgrid" doctor
+says "ok    network     ranks on other hosts would be told 127.0.0.1, by KVGRID_INTERFACE; KVGRID_INTERFACE chooses among " "lo 127.0.0.1"
+run 1 env KVGRID_INTERFACE=eth77 "$kvgrid" doctor
+says 'FAIL  network     mesh: "eth77" is no interface of host ' "lo 127.0.0.1"
+run 1 env KVGRID_INTERFACE=203.0.113.77 "$kvgrid" doctor
+says "FAIL  network     mesh: 203.0.113.77 is no address of this host"
+run 0 env KVGRID_INTERFACE= "$kvgrid" doctor
+says " network     "
+lines 0 "by KVGRID_INTERFACE"
 run 2 "$kvgrid" doctor --bind near
 says 'kvgrid doctor: --bind "near" is unknown: give auto or none'
 run 0 "$kvgrid" doctor --ranks 3 # the machine's checks, and the table

@@ -1,6 +1,7 @@
 /* A grid of processes, over each bootstrap and transport: the same digests as in one process; a rank that dies or stops leaves the others whole. */
 #include <netinet/in.h>
 
+#include "runtime/comm/mesh_internal.h"
 #include "tests/support/fork_bootstrap.h"
 #include "tests/support/grid_life.h"
 
@@ -282,6 +283,52 @@ static int body_absent(ForkRank *self)
     return 0;
 }
 
+/* Every rank says that it is on a host of its own, as between machines: they connect over TCP. */
+static KvgStatus gather_as_hosts(void *user, const void *mine, void *all, size_t bytes, uint32_t timeout_ms)
+{
+    const ForkRank *self = user;
+    MeshIdentity    changed;
+    if (bytes == sizeof changed) {
+        memcpy(&changed, mine, bytes);
+        snprintf(changed.host, sizeof changed.host, "host%d", self->bootstrap.rank);
+        mine = &changed;
+    }
+    return self->bootstrap.allgather(self->bootstrap.user, mine, all, bytes, timeout_ms);
+}
+
+/* Interfaces that the policies of ranks name; of rank `odd_knob` one that is none. */
+static int body_interface(ForkRank *self)
+{
+    static const char *const interfaces[RANKS] = {"127.0.0.2", "lo", "127.0.0.1", "127.0.0.3"};
+    const Plan    *plan = self->argument;
+    const int      me = self->bootstrap.rank, odd = me == plan->odd_knob;
+    KvgBootstrap   bootstrap = self->bootstrap;
+    KvgGridOptions options = KVG_GRID_OPTIONS_INIT;
+    KvgPolicy      policy;
+    Rank           rank = {0};
+    bootstrap.user = self;
+    bootstrap.allgather = gather_as_hosts;
+    kvg_policy_default(&policy);
+    if (odd) memset(policy.interface, 'x', sizeof policy.interface); /* without an end */
+    else snprintf(policy.interface, sizeof policy.interface, "%s", interfaces[me]);
+    options.tp = plan->tp;
+    options.pp = plan->pp;
+    options.policy = &policy;
+    KvgStatus status = kvg_grid_create(&bootstrap, &options, &rank.grid);
+    if (plan->odd_knob >= 0) {
+        FORK_CHECK(status == (odd ? KVG_EINVAL : KVG_EPEER) && rank.grid == NULL);
+        FORK_CHECK(strstr(kvg_last_error(), odd ? "\"xxxxxxxx" : "rank 2 could not set up (EINVAL)") != NULL);
+        FORK_CHECK(!odd || (strstr(kvg_last_error(), "lo 127.0.0.1") != NULL && strstr(kvg_last_error(), "KVGRID_INTERFACE") != NULL));
+        return 0;
+    }
+    FORK_CHECK(status == KVG_OK);
+    FORK_CHECK(make_rank(&rank) == KVG_OK);
+    for (int n = 0; n < 3; n++) FORK_CHECK(one_step(&rank, n) == KVG_OK);
+    free_rank(&rank);
+    FORK_CHECK(kvg_live_allocations() == 0);
+    return 0;
+}
+
 /* ---- the parent */
 
 #define PLAN { BY_MESH, 2, 2, -1, -1, "", -1, 0, -1, -1, 5000, 1000, {"", ""} }
@@ -390,6 +437,19 @@ START_TEST(test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline)
 }
 END_TEST
 
+START_TEST(test_each_rank_listens_where_its_policy_says)
+{
+    by_now = BY_MESH;
+    for (int odd = -1; odd <= 2; odd += 3) {
+        Plan plan = PLAN;
+        int  codes[RANKS];
+        plan.odd_knob = odd;
+        run(body_interface, &plan, codes);
+        for (int r = 0; r < RANKS; r++) ck_assert_msg(codes[r] == 0, "odd %d: rank %d left with %d", odd, r, codes[r]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("mesh_grid");
@@ -402,6 +462,7 @@ int main(void)
     tcase_add_loop_test(cases, test_a_knob_that_differs_on_one_rank_is_named_on_all, 0, BY_COUNT);
     tcase_add_loop_test(cases, test_a_wrong_shape_on_one_rank_is_told_to_all, 0, BY_COUNT);
     tcase_add_loop_test(cases, test_a_rank_that_never_comes_ends_the_handshake_at_the_deadline, 0, BY_COUNT);
+    tcase_add_test(cases, test_each_rank_listens_where_its_policy_says);
     suite_add_tcase(suite, cases);
     return life_run(suite);
 }

@@ -1,6 +1,8 @@
 /* The socket mesh between forked processes: traffic, death, frost, strangers, absence, and nothing left behind. */
 #include <check.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -597,6 +599,21 @@ static void leave(Meddler *meddler, const MeshAddress *addresses)
     _exit(0);
 }
 
+/* Of what this rank has found itself, over TCP: the address of a lower rank, that of its own which a higher one calls, and who chooses them. */
+static int names_the_address(const Plan *plan, int rank, int absent)
+{
+    const char *why = kvg_last_error();
+    const int   vain = strstr(why, "waited in vain") != NULL, refused = strstr(why, "does not listen") != NULL;
+
+    if (!vain && !refused) {
+        return 1; /* what another rank has told */
+    }
+    if (!plan->tcp) {
+        return strstr(why, "127.0.0.1") == NULL && strstr(why, "KVGRID_INTERFACE") == NULL;
+    }
+    return strstr(why, absent < rank ? " at 127.0.0.1:" : ", which calls 127.0.0.1:") != NULL && strstr(why, "KVGRID_INTERFACE") != NULL;
+}
+
 /* which: 0, 1, 2: that rank sleeps; 10, 11, 12: rank which-10 leaves. */
 static int body_absence(ForkRank *rank)
 {
@@ -622,6 +639,7 @@ static int body_absence(ForkRank *rank)
     FORK_CHECK(status == KVG_EINDOUBT || (leaves && status == KVG_EPEER));
     snprintf(name, sizeof name, "rank %d", absent);
     FORK_CHECK(strstr(kvg_last_error(), name) != NULL);
+    FORK_CHECK(names_the_address(plan, bootstrap.rank, absent));
     FORK_CHECK(comm.ops == NULL && live.ops == NULL);
     FORK_CHECK(open_fds() == fds && kvg_live_allocations() == 0);
     atomic_fetch_add(&rank->shared->words[0], 1);
@@ -660,26 +678,133 @@ START_TEST(test_mesh_rank_that_is_not_there_at_all_ends_the_set_up)
 }
 END_TEST
 
-static int body_bad_ip(ForkRank *rank)
+/* ---- interfaces */
+
+/* The address of this end of the connection to `peer`, or of the other end. */
+static const char *ip_of(const KvComm *comm, int peer, int other_end, char text[INET6_ADDRSTRLEN])
 {
-    KvMeshOptions options = options_of(rank->argument);
+    const Mesh             *mesh = comm->self;
+    struct sockaddr_storage address;
+    socklen_t               bytes = sizeof address;
+    int (*name)(int, struct sockaddr *, socklen_t *) = other_end ? getpeername : getsockname;
+
+    if (name(mesh->peers[peer].fd, (struct sockaddr *)&address, &bytes) != 0) {
+        return "?";
+    }
+    const void *ip = address.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&address)->sin_addr
+                                                   : (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr;
+    return inet_ntop(address.ss_family, ip, text, INET6_ADDRSTRLEN);
+}
+
+/* Each rank's own; the higher rank calls. */
+static const struct { const char *interface, *listens_at; } interfaces[][2] = {
+    { { "127.0.0.2", "127.0.0.2" }, { "127.0.0.3", "127.0.0.3" } },
+    { { NULL, "127.0.0.1" }, { "127.0.0.2", "127.0.0.2" } },
+    { { "lo", "127.0.0.1" }, { "127.0.0.1", "127.0.0.1" } },
+    { { "::1", "::1" }, { "127.0.0.9", "127.0.0.9" } },
+};
+
+static int body_interface(ForkRank *rank)
+{
+    const Plan   *plan = rank->argument;
+    KvMeshOptions options = options_of(plan);
+    KvComm        comm;
+    KvLiveness    live;
+    char          text[INET6_ADDRSTRLEN];
+    int           me = rank->bootstrap.rank;
+
+    options.interface = interfaces[plan->which][me].interface;
+    FORK_CHECK(kvg_mesh_create(&rank->bootstrap, &options, &comm, &live) == KVG_OK);
+    FORK_CHECK(strcmp(ip_of(&comm, 1 - me, me == 1, text), interfaces[plan->which][0].listens_at) == 0);
+    FORK_CHECK(rank->bootstrap.allgather(rank->bootstrap.user, &me, (int[2]){ 0 }, sizeof me, 5000) == KVG_OK);
+    close_both(&comm, &live);
+    return 0;
+}
+
+static int has_ipv6(void)
+{
+    struct sockaddr_in6 loopback = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+    int                 fd = socket(AF_INET6, SOCK_STREAM, 0), has = fd >= 0 && bind(fd, (struct sockaddr *)&loopback, sizeof loopback) == 0;
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return has;
+}
+
+START_TEST(test_mesh_listens_on_the_interface_or_address_that_each_rank_is_told)
+{
+    if (strcmp(interfaces[_i][0].listens_at, "::1") == 0 && !has_ipv6()) {
+        puts("no IPv6 here");
+        return;
+    }
+    ck_assert_int_eq(fork_ranks(2, 20000, body_interface, &(Plan){ .tcp = 1, .which = _i }, NULL), 0);
+}
+END_TEST
+
+static const struct { const char *interface; const char *says[3]; } no_interfaces[] = {
+    { "no-such-address", { "\"no-such-address\" is no interface of host ", "lo 127.0.0.1", "KVGRID_INTERFACE" } },
+    { "eth77", { "\"eth77\" is no interface", "lo 127.0.0.1", "by name or address" } },
+    { "", { "\"\" is no interface", "lo 127.0.0.1", "KVGRID_INTERFACE" } },
+    { "0.0.0.0", { "\"0.0.0.0\" is no interface", "no address to be told to others", "KVGRID_INTERFACE" } },
+    { "::", { "\"::\" is no interface", "no address to be told to others", "KVGRID_INTERFACE" } },
+    { "203.0.113.77", { "203.0.113.77 is no address of this host", "lo 127.0.0.1", "KVGRID_INTERFACE" } }, /* of documentation: nobody's */
+    { "127.0.0.1:4711", { "\"127.0.0.1:4711\" is no interface", "lo 127.0.0.1", "KVGRID_INTERFACE" } },
+};
+enum { NO_INTERFACES = sizeof no_interfaces / sizeof *no_interfaces };
+
+static int body_no_interface(ForkRank *rank)
+{
+    const Plan   *plan = rank->argument;
+    KvMeshOptions options = options_of(plan);
     KvComm        comm = { 0 };
     KvLiveness    live = { 0 };
     double        begin = fork_seconds();
 
-    options.tcp = 1;
-    options.interface_ip = rank->bootstrap.rank == 1 ? "no-such-address" : NULL;
+    options.interface = rank->bootstrap.rank == 1 ? no_interfaces[plan->which].interface : NULL;
     KvgStatus status = kvg_mesh_create(&rank->bootstrap, &options, &comm, &live);
 
     FORK_CHECK(fork_seconds() - begin < 3); /* long before the timeout: they leave together */
     FORK_CHECK(status == (rank->bootstrap.rank == 1 ? KVG_EINVAL : KVG_EPEER));
-    FORK_CHECK(strstr(kvg_last_error(), rank->bootstrap.rank == 1 ? "no-such-address" : "rank 1 could not set up (EINVAL)") != NULL);
+    FORK_CHECK(comm.ops == NULL && live.ops == NULL && kvg_live_allocations() == 0);
+    for (int i = 0; i < 3 && rank->bootstrap.rank == 1; i++) {
+        FORK_CHECK(strstr(kvg_last_error(), no_interfaces[plan->which].says[i]) != NULL);
+    }
+    FORK_CHECK(rank->bootstrap.rank == 1 || strstr(kvg_last_error(), "rank 1 could not set up (EINVAL)") != NULL);
     return 0;
 }
 
-START_TEST(test_mesh_failure_of_one_rank_is_told_to_all_at_once)
+START_TEST(test_mesh_interface_that_is_none_is_refused_by_name_with_those_there_are)
 {
-    run(2, body_bad_ip);
+    ck_assert_int_eq(fork_ranks(2, 20000, body_no_interface, &(Plan){ .tcp = 1, .which = _i }, NULL), 0);
+}
+END_TEST
+
+START_TEST(test_mesh_places_and_lists_fit_where_they_are_written)
+{
+    struct sockaddr_in  four = { .sin_family = AF_INET, .sin_port = htons(4711), .sin_addr.s_addr = htonl(0x0a000007) };
+    struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(80), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+    char                place[KVG_MESH_PLACE_BYTES], whole[KVG_MESH_INTERFACES_BYTES], list[KVG_MESH_INTERFACES_BYTES];
+
+    kvg_mesh_place(&four, place);
+    ck_assert_str_eq(place, "10.0.0.7:4711");
+    kvg_mesh_place(&six, place);
+    ck_assert_str_eq(place, "[::1]:80");
+    six.sin6_port = 0; /* not bound yet */
+    kvg_mesh_place(&six, place);
+    ck_assert_str_eq(place, "::1");
+    four.sin_family = AF_UNIX;
+    kvg_mesh_place(&four, place);
+    ck_assert_str_eq(place, "?");
+    kvg_mesh_interfaces(whole, sizeof whole);
+    ck_assert_ptr_nonnull(strstr(whole, "lo 127.0.0.1"));
+    for (size_t bytes = 32; bytes < sizeof list; bytes++) { /* cut between entries, never within, and said */
+        kvg_mesh_interfaces(list, bytes);
+        ck_assert_uint_lt(strlen(list), bytes);
+        const char *dots = strstr(list, ", ..");
+        ck_assert(strcmp(list, whole) == 0 ||
+                  (dots != NULL && dots[4] == '\0' && strncmp(list, whole, (size_t)(dots - list)) == 0 && strncmp(whole + (dots - list), ", ", 2) == 0));
+    }
 }
 END_TEST
 
@@ -865,7 +990,9 @@ int main(void)
     tcase_add_test(setup, test_mesh_strangers_are_shown_out_and_the_mesh_is_built);
     tcase_add_loop_test(setup, test_mesh_rank_that_never_comes_is_named_within_the_timeout, 0, 6);
     tcase_add_test(setup, test_mesh_rank_that_is_not_there_at_all_ends_the_set_up);
-    tcase_add_test(setup, test_mesh_failure_of_one_rank_is_told_to_all_at_once);
+    tcase_add_loop_test(setup, test_mesh_listens_on_the_interface_or_address_that_each_rank_is_told, 0, sizeof interfaces / sizeof *interfaces);
+    tcase_add_loop_test(setup, test_mesh_interface_that_is_none_is_refused_by_name_with_those_there_are, 0, NO_INTERFACES);
+    tcase_add_test(setup, test_mesh_places_and_lists_fit_where_they_are_written);
     tcase_add_test(setup, test_mesh_set_up_unwinds_from_every_failure);
     tcase_add_test(setup, test_mesh_holds_one_socket_a_peer_and_passes_none_to_programs);
     tcase_add_test(setup, test_mesh_create_refuses_bad_arguments);

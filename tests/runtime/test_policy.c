@@ -9,7 +9,7 @@
 
 static const char *const variables[] = {
     "KVGRID_KV_K", "KVGRID_KV_V", "KVGRID_GEMMA_GKV", "KVGRID_GEMMA_WKV", "KVGRID_DRAFT", "KVGRID_KV_FP8", "KVGRID_SWA_RING",
-    "KVGRID_DSA_INDEX_RING", "KVGRID_TIMEOUT_MS", "KVGRID_PEER_MS", "MEMRA_KV_K", "MEMRA_KV_V", "MEMRA_GEMMA_GKV",
+    "KVGRID_DSA_INDEX_RING", "KVGRID_TIMEOUT_MS", "KVGRID_PEER_MS", "KVGRID_INTERFACE", "MEMRA_KV_K", "MEMRA_KV_V", "MEMRA_GEMMA_GKV",
     "MEMRA_GEMMA_WKV", "MEMRA_DRAFT", "MEMRA_KV_FP8", "MEMRA_SWA_RING", "MEMRA_DSA_INDEX_RING",
 };
 
@@ -51,7 +51,8 @@ static bool same(const KvgPolicy *a, const KvgPolicy *b)
     return a->size == b->size && a->format_k == b->format_k && a->format_v == b->format_v && a->gemma_gkv == b->gemma_gkv &&
            a->gemma_wkv == b->gemma_wkv && a->kv_fp8 == b->kv_fp8 && a->kv_fp8_force == b->kv_fp8_force &&
            a->swa_ring == b->swa_ring && a->swa_ring_default == b->swa_ring_default &&
-           a->dsa_index_ring == b->dsa_index_ring && a->timeout_ms == b->timeout_ms && a->peer_ms == b->peer_ms;
+           a->dsa_index_ring == b->dsa_index_ring && a->timeout_ms == b->timeout_ms && a->peer_ms == b->peer_ms &&
+           strcmp(a->interface, b->interface) == 0;
 }
 
 START_TEST(test_defaults_are_those_of_the_table)
@@ -71,6 +72,7 @@ START_TEST(test_defaults_are_those_of_the_table)
     ck_assert_int_eq(policy.dsa_index_ring, -1);
     ck_assert_uint_eq(policy.timeout_ms, 30000);
     ck_assert_uint_eq(policy.peer_ms, 1000);
+    ck_assert_str_eq(policy.interface, "");
     ck_assert(!kvg_policy_swa_ring_on(&policy));
     ck_assert(!kvg_policy_kv_fp8_on(&policy));
 }
@@ -221,6 +223,25 @@ START_TEST(test_timeouts_are_whole_milliseconds_above_zero)
 }
 END_TEST
 
+START_TEST(test_an_interface_is_kept_as_it_stands_and_refused_where_it_is_longer_than_any)
+{
+    char      text[KVG_INTERFACE_BYTES + 1];
+    KvgPolicy policy;
+
+    ck_assert_str_eq(with("KVGRID_INTERFACE", "ib0").interface, "ib0");
+    ck_assert_str_eq(with("KVGRID_INTERFACE", "2001:db8::1").interface, "2001:db8::1");
+    memset(text, 'x', sizeof text);
+    text[KVG_INTERFACE_BYTES - 1] = '\0';
+    ck_assert_str_eq(with("KVGRID_INTERFACE", text).interface, text); /* the longest */
+    text[KVG_INTERFACE_BYTES - 1] = 'x';
+    text[KVG_INTERFACE_BYTES] = '\0';
+    setenv("KVGRID_INTERFACE", text, 1);
+    ck_assert_int_eq(kvg_policy_from_env(&policy), KVG_EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "KVGRID_INTERFACE is \"xxx"));
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "63 letters"));
+}
+END_TEST
+
 START_TEST(test_a_refused_environment_leaves_the_policy_as_it_was)
 {
     KvgPolicy policy, before;
@@ -298,6 +319,7 @@ START_TEST(test_knobs_show_value_and_source)
     setenv("KVGRID_DRAFT", "some/draft", 1);
     setenv("KVGRID_KV_V", "nonsense", 1);
     setenv("KVGRID_SWA_RING", "yes", 1);
+    setenv("KVGRID_INTERFACE", "2001:0db8:0123:4567:89ab:cdef:192.168.100.200", 1);
     for (int i = 0; i < kvg_knob_count(); i++) {
         ck_assert_int_eq(kvg_knob_get(i, &knob), KVG_OK);
         ck_assert_ptr_nonnull(knob.meaning);
@@ -327,9 +349,14 @@ START_TEST(test_knobs_show_value_and_source)
             ck_assert_ptr_null(knob.alias);
             ck_assert(!knob.unread);
             seen++;
+        } else if (strcmp(knob.name, "KVGRID_INTERFACE") == 0) { /* of IPv6, the longest that there are */
+            ck_assert_str_eq(knob.value, "2001:0db8:0123:4567:89ab:cdef:192.168.100.200");
+            ck_assert_str_eq(knob.source, "KVGRID_INTERFACE");
+            ck_assert(!knob.unread);
+            seen++;
         }
     }
-    ck_assert_int_eq(seen, 6);
+    ck_assert_int_eq(seen, 7);
     ck_assert_int_eq(kvg_knob_get(-1, &knob), KVG_EINVAL);
     ck_assert_int_eq(kvg_knob_get(kvg_knob_count(), &knob), KVG_EINVAL);
 }
@@ -353,6 +380,7 @@ int main(void)
     tcase_add_test(knobs, test_the_ring_knob_forces_and_else_the_default_decides);
     tcase_add_test(knobs, test_an_unreadable_index_ring_counts_as_unset_and_warns_once);
     tcase_add_test(knobs, test_timeouts_are_whole_milliseconds_above_zero);
+    tcase_add_test(knobs, test_an_interface_is_kept_as_it_stands_and_refused_where_it_is_longer_than_any);
     tcase_add_test(knobs, test_a_refused_environment_leaves_the_policy_as_it_was);
     tcase_add_test(knobs, test_the_process_policy_is_refused_until_mended_and_then_kept);
     tcase_add_test(knobs, test_the_default_blocks_take_34_and_24_bytes);

@@ -47,6 +47,7 @@ CONSTANTS = {
     "KVG_Q4_0": 6,
     "KVG_FP8": 7,
     "KVG_FORMAT_COUNT": 8,
+    "KVG_INTERFACE_BYTES": 64,
     "KVG_RECURRENT_PARTS_MAX": 6,
     "KVG_STATE_NONE": 0,
     "KVG_STATE_KV": 1,
@@ -586,11 +587,12 @@ KvgPolicy._fields_ = [
     ("dsa_index_ring", c_int64),
     ("timeout_ms", c_uint32),
     ("peer_ms", c_uint32),
+    ("interface", c_char * 64),
 ]
 KvgKnob._fields_ = [
     ("name", c_char_p),
     ("alias", c_char_p),
-    ("value", c_char * 32),
+    ("value", c_char * 64),
     ("source", c_char * 48),
     ("meaning", c_char_p),
     ("unread", c_int),
@@ -913,7 +915,7 @@ KvMeshOptions._fields_ = [
     ("timeout_ms", c_uint32),
     ("heartbeat_ms", c_uint32),
     ("tcp", c_int),
-    ("interface_ip", c_char_p),
+    ("interface", c_char_p),
     ("message_max", c_size_t),
 ]
 KvRendezvousOptions._fields_ = [
