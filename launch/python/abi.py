@@ -235,8 +235,9 @@ def initial(headers, struct, values):
 
 def module(headers):
     lines = ['"""Written by launch/python/abi.py from the public headers: do not edit."""',
-             "from ctypes import (CFUNCTYPE, POINTER, Structure, Union, c_char, c_char_p, c_double, c_float, c_int, c_int8, c_int16, c_int32,",
-             "                    c_int64, c_size_t, c_uint, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)", "",
+             "from ctypes import (CFUNCTYPE, POINTER, c_char, c_char_p, c_double, c_float, c_int, c_int8, c_int16, c_int32, c_int64, c_size_t,",
+             "                    c_uint, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p)", "",
+             "from ._struct import Structure, Union", "",
              'VERSION = "%d.%d.%d"' % tuple(headers.constants["KVG_VERSION_" + part] for part in ("MAJOR", "MINOR", "PATCH")), ""]
     lines += ["CONSTANTS = {"]
     lines += ['    "%s": %d,' % item for item in headers.constants.items()]

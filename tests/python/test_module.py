@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import weakref
 import rows
 
 import kvgrid
-from kvgrid import _abi
+from kvgrid import _abi, _call
 
 
 def python(code, **variables):
@@ -78,6 +79,83 @@ class Names(unittest.TestCase):
             self.assertFalse(hasattr(kvgrid, name), name)
         self.assertIn("sequence_open", dir(kvgrid))
         self.assertEqual(kvgrid.__version__, kvgrid.lib.kvg_version(None, None, None).decode())
+
+    def test_the_version_the_knobs_and_the_last_error_need_no_arguments(self):
+        self.assertEqual(kvgrid.version(), kvgrid.__version__)
+        with self.assertRaises(kvgrid.Error):
+            kvgrid.format_parse("q9_9")
+        self.assertIn("q9_9", kvgrid.last_error())
+        self.assertEqual(len(kvgrid.knobs()), kvgrid.knob_count())
+        status, said = python("import kvgrid; knob = kvgrid.knobs()['KVGRID_KV_K']; print(knob.value.decode(), knob.source.decode())", KVGRID_KV_K="bf16")
+        self.assertEqual((status, said), (0, "bf16 KVGRID_KV_K\n"))
+
+    def test_results_that_are_left_out_are_returned(self):
+        self.assertEqual(kvgrid.format_parse("bf16"), kvgrid.BF16)
+        self.assertEqual(kvgrid.format_row_bytes(kvgrid.Q8_0, 64), 68)
+        self.assertEqual(kvgrid.kv_blk_bytes(), (34, 24))
+        self.assertEqual(kvgrid.policy_default().timeout_ms, 30000)
+        shard = kvgrid.head_shard(8, 16, 3)
+        self.assertEqual((shard.first, shard.count, shard.replicas), (1, 1, 2))
+        with self.assertRaises(kvgrid.Geometry):
+            kvgrid.head_shard(8, 3, 0)
+        with self.assertRaises(TypeError):
+            kvgrid.head_shard(8, 16)
+        ring = kvgrid.KvRing()
+        kvgrid.kv_ring_init(ring, 64, 16)
+        self.assertEqual(kvgrid.kv_ring_physical_range(ring, 3, 9), (3, 9))
+        with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config:
+            self.assertEqual(kvgrid.cache_bytes_per_token(config), config.bytes_per_token())
+            with kvgrid.dev_host() as device:
+                kvgrid.dev_copy_range_into(device, None, 0, 0, None, 0, 0, 0, None)  # an object stands for its structure
+            with self.assertRaisesRegex((ValueError, ctypes.ArgumentError), "this Device is closed"):
+                kvgrid.dev_copy_range_into(device, None, 0, 0, None, 0, 0, 0, None)
+            placement = grid.place(config, memory_bytes=16 << 20, max_sequences=2)
+            sequence = placement.sequence_open(42)
+            self.assertEqual(kvgrid.placement_layers(placement), (placement.layers.start, placement.layers.stop))
+            self.assertEqual(kvgrid.sequence_info(sequence).id, 42)
+            self.assertEqual(kvgrid.digest_hex(kvgrid.sequence_digest(sequence)), sequence.digest())
+            self.assertEqual(kvgrid.stats(placement).taken_bytes, placement.stats().taken_bytes)
+
+    def test_what_may_be_left_out_are_single_values_that_c_writes(self):
+        """By the headers' words: no const, no array; what may be one of several stands in no list."""
+        text = ""
+        for folder in ("runtime", "tp", "pp", "kernels"):
+            for place, _, names in os.walk(os.path.join(rows.ROOT, folder)):
+                for name in sorted(names):
+                    if name.endswith(".h"):
+                        with open(os.path.join(place, name), encoding="utf-8") as file:
+                            text += file.read()
+        for name, count in _call.RESULTS.items():
+            declared = re.search(r"KVG_API[^;(]*\bkvg_%s\(([^;]*)\)" % name, text)
+            self.assertIsNotNone(declared, name)
+            for argument in declared.group(1).split(",")[-count:]:
+                self.assertRegex(argument.strip(), r"^[A-Za-z]\w* \*\w+$", name)
+            for kind in _abi.FUNCTIONS["kvg_" + name][1][-count:]:
+                self.assertTrue(issubclass(kind._type_, ctypes._SimpleCData) or kind._type_._fields_, name)
+
+    def test_objects_and_structures_say_what_they_are(self):
+        self.assertEqual(repr(kvgrid.KvRing(rows=64, window=16)), "KvRing(rows=64, window=16, base=0)")
+        digest = kvgrid.KvDigest()
+        self.assertEqual(repr(digest), "KvDigest(bytes=[0, 0, 0, 0, 0, 0, 0, 0, ...])")
+        self.assertIn("policy=NULL", repr(kvgrid.GRID_OPTIONS_INIT()))
+        self.assertIn("allgather=", repr(kvgrid.Bootstrap(0, 1, lambda mine, timeout_ms: [mine]).struct))
+        self.assertIn("name='KVGRID_KV_K'", repr(kvgrid.knob_get(0)))
+        with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config, kvgrid.dev_host() as device:
+            placement = grid.place(config, memory_bytes=16 << 20, max_sequences=2)
+            sequence = placement.sequence_open(42, rows=10)
+            self.assertEqual(repr(grid), "<kvgrid.Grid: rank 0 of 1, tp 1 x pp 1, epoch 1>")
+            self.assertRegex(repr(config), r"^<kvgrid.ModelConfig .*: \d+ layers>$")
+            self.assertEqual(repr(placement), "<kvgrid.Placement: layers 0 to %d, 2 sequences>" % (config.n_layer - 1))
+            self.assertEqual(repr(sequence), "<kvgrid.Sequence 42: 0 rows of 64 booked>")
+            self.assertEqual(repr(device), "<kvgrid.Device: host memory>")
+            self.assertRegex(repr(sequence.info()), r"^KvgSequenceInfo\(id=42, rows=0, rows_staged=0, rows_booked=64, ")
+        for closed in (grid, placement, sequence, config, device):
+            self.assertEqual(repr(closed), "<kvgrid.%s: closed>" % type(closed).__name__)
+
+    def test_a_config_is_made_of_one_thing(self):
+        for given in ({}, {"path": rows.MODEL, "json": "{}"}, {"json": "{}", "gguf": b""}):
+            with self.assertRaisesRegex(TypeError, "one of path, json and gguf"):
+                kvgrid.ModelConfig(**given)
 
     def test_a_ledger_is_a_pure_function_here_too(self):
         with kvgrid.ModelConfig(rows.MODEL) as config:

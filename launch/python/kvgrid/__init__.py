@@ -1,7 +1,8 @@
 """kvgrid from Python: ctypes over the public C API, with its names less the prefix, errors as exceptions, and rows seen in place.
 
     classes          Grid, Placement, Sequence, Batch, Step, ... are thin: the C calls as methods, close() and `with`
-    kvgrid.NAME      kvg_NAME with C's arguments, raising what it answers; kvgrid.BF16, kvgrid.CHUNK_ROWS, ...: KVG_ constants;
+    kvgrid.NAME      kvg_NAME with C's arguments, raising what it answers and returning what it writes through the last ones, where they are left
+                     out: kvgrid.format_parse("bf16"); kvgrid.BF16, kvgrid.CHUNK_ROWS, ...: KVG_ constants;
                      kvgrid.GRID_OPTIONS_INIT(tp=2): C's _INIT; structures by their C names: kvgrid.KvgRows, kvgrid.KvDigest, ...
     kvgrid.lib       the raw functions, kvgrid.lib.kvg_grid_rank(grid)
     kvgrid.Error     .status, the sentence of kvg_last_error(); a subclass for each status: Refused, NoMemory, PeerLost, ...
@@ -28,6 +29,17 @@ for _name in _abi.INITIALS:
 for _name, _value in _abi.TYPES.items():
     globals().setdefault(_name, _value)  # ModelConfig is the class; its C structure is ModelConfig.struct
 del _name, _value
+
+
+def version():
+    """The version of the library that was loaded, "0.1.0"."""
+    return lib.kvg_version(None, None, None).decode()
+
+
+def knobs():
+    """{name: KvgKnob} of every knob: its value now, where that came from, what it means."""
+    knob_get = _call.function("knob_get")
+    return {knob.name.decode(): knob for knob in map(knob_get, range(lib.kvg_knob_count()))}
 
 
 def last_error():

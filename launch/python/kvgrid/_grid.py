@@ -92,6 +92,9 @@ class Grid(Handle):
         check_made(lib.kvg_grid_create(bootstrap, made, ctypes.byref(handle)))
         self._take(handle)._needs = (bootstrap, made)  # callbacks stay alive as long as the grid
 
+    def _about(self):
+        return ": rank %d of %d, tp %d x pp %d, epoch %d" % (self.rank, self.ranks, self.tp, self.pp, self.epoch)
+
     @property
     def rank(self):
         return lib.kvg_grid_rank(self)

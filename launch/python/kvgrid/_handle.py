@@ -25,6 +25,14 @@ class Handle:
             self._parent._made.pop(id(self), None)
         return handle
 
+    def _about(self):
+        """What tells this one from others, in a few words."""
+        return ""
+
+    def __repr__(self):
+        about = ": closed" if self._handle is None else self._about()
+        return "<kvgrid.%s%s>" % (type(self).__name__, about)
+
     def _close_made(self):
         for made in reversed(list(self._made.values())):
             made._close_by_owner()

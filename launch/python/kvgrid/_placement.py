@@ -31,8 +31,10 @@ class ModelConfig(Handle):
     """A model's config and plan: from a path, or from `json` text or `gguf` bytes. `struct` is the C ModelConfig."""
 
     def __init__(self, path=None, json=None, gguf=None, name="config"):
+        if sum(given is not None for given in (path, json, gguf)) != 1:
+            raise TypeError("a ModelConfig is made of one of path, json and gguf")
         self.struct = _abi.ModelConfig()
-        self._take(self.struct)
+        self._take(ctypes.pointer(self.struct))
         if json is not None:
             text = json.encode() if isinstance(json, str) else json
             check_made(lib.kvg_model_config_parse_json(text, len(text), name.encode(), self.struct))
@@ -40,6 +42,9 @@ class ModelConfig(Handle):
             check_made(lib.kvg_model_config_parse_gguf(gguf, len(gguf), name.encode(), self.struct))
         else:
             check_made(lib.kvg_model_config_load(_path_bytes(path), self.struct))
+
+    def _about(self):
+        return " %s: %d layers" % (self.name, self.n_layer)
 
     @property
     def name(self):
@@ -73,16 +78,19 @@ class Device(Handle):
     """A KvDev: kvgrid.dev_host() or kvgrid.dev_cuda(ordinal). Outlives the placements on it: close() raises BufferError while there are any."""
 
     def __init__(self, struct, kind):
-        self._take(struct)
+        self._take(ctypes.pointer(struct))
         self.struct, self.kind, self._placements = struct, kind, weakref.WeakSet()
+
+    def _about(self):
+        return ": host memory" if self.kind == HOST else ": GPU %d" % self.kind[1]
 
     def synchronize(self, stream=None):
         """Waits for the stream; None: for everything given to the device so far."""
-        struct = self._as_parameter_
+        struct = self._as_parameter_.contents
         check(struct.ops.contents.synchronize(struct.self, stream))
 
     def taken_bytes(self):
-        struct = self._as_parameter_
+        struct = self._as_parameter_.contents
         return struct.ops.contents.taken_bytes(struct.self)
 
     def close(self):
@@ -128,7 +136,7 @@ def _place_options(grid, config, device, fields):
             raise TypeError("KvgPlaceOptions has no field %s" % name)
         set_field(options, name, value)
     if device is not None:
-        options.device = ctypes.pointer(device._as_parameter_)
+        options.device = device._as_parameter_
     return options
 
 
@@ -162,6 +170,9 @@ class Placement(Handle):
         if device is not None:
             device._placements.add(self)
         return self
+
+    def _about(self):
+        return ": layers %d to %d, %d sequences" % (self.layers.start, self.layers.stop - 1, self.plan.slots)
 
     @property
     def plan(self):
@@ -263,6 +274,10 @@ class Sequence(Handle):
 
     def __init__(self, handle, placement):
         self._take(handle, placement).placement = placement
+
+    def _about(self):
+        info = self.info()
+        return " %d: %d rows of %d booked" % (info.id, info.rows, info.rows_booked)
 
     def book(self, rows):
         check(lib.kvg_sequence_book(self, whole(rows, 64, "rows")))
