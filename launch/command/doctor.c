@@ -242,7 +242,7 @@ int kvg_command_doctor(int argc, char **argv)
     DoctorAsk ask = DOCTOR_ASK_INIT;
     Option    options[] = {
         { .name = "--ranks", .kind = OPTION_COUNT, .target = &ask.ranks, .value = "N", .help = "what N ranks of this machine would be given", .least = 1, .most = 1024 },
-        { .name = "--topology", .kind = OPTION_TEXT, .target = &ask.topology, .value = "FILE", .help = "of that machine instead, by lstopo's XML or hwloc's words: "
+        { .name = "--topology", .kind = OPTION_TEXT, .target = &ask.topology, .value = "FILE", .help = "the same of another machine, by lstopo's XML or hwloc's words: "
           "\"synthetic:NUMANode:2 Core:4 PU:1\"" },
         { .name = "--ranks-per-device", .kind = OPTION_COUNT, .target = &ask.per_device, .value = "N", .help = "ranks that may share a GPU (1)", .least = 1, .most = 64 },
         { .name = "--bind", .kind = OPTION_TEXT, .target = &ask.bind, .value = "auto|none", .help = "as replay's (auto)" },
@@ -258,8 +258,9 @@ int kvg_command_doctor(int argc, char **argv)
         return kvg_command_refuse("doctor", status);
     }
     if (help) {
-        printf("usage: kvgrid doctor [options], or under mpirun or srun: then with a table of the ranks\n\n"
-               "A line a check: ok, warn, or FAIL with the cure. Exit status 1 if a check failed.\n\n");
+        printf("usage: kvgrid doctor [options]\n"
+               "       mpirun -n RANKS kvgrid doctor [options]     (or srun) adds a table of the ranks\n\n"
+               "What this machine can run, a line a check: ok, warn, or FAIL with the cure. Exit status 1 if a check failed.\n\n");
         kvg_options_print(stdout, options, sizeof options / sizeof *options);
         return KVG_EXIT_DONE;
     }

@@ -16,7 +16,7 @@ int kvg_command_knobs(int argc, char **argv)
         return kvg_command_refuse("knobs", status);
     }
     if (help) {
-        printf("usage: kvgrid knobs\n\nEvery knob with its value now, where the value comes from, and what it means.\n");
+        printf("usage: kvgrid knobs\n\nEvery knob, a setting read from the environment: its value now, where that comes from, and what it means.\n");
         return KVG_EXIT_DONE;
     }
     printf("%-22s %-10s %-24s %s\n", "knob", "value", "source", "meaning");

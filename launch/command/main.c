@@ -18,8 +18,8 @@ typedef struct Part {
 
 static const Part parts[] = {
     { "plan", kvg_command_plan, "how a model falls on a grid, and what fits (no MPI, no root)" },
-    { "replay", kvg_command_replay, "serve a request trace from the grid's state, verified (under mpirun or srun)" },
-    { "doctor", kvg_command_doctor, "what this machine can run: a line a check" },
+    { "replay", kvg_command_replay, "serve a request trace from the cache of a model, on one rank or on a grid" },
+    { "doctor", kvg_command_doctor, "what this machine can run, a line a check" },
     { "knobs", kvg_command_knobs, "every knob with its value, source and meaning" },
 };
 

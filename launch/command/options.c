@@ -346,16 +346,49 @@ KvgStatus kvg_options_speak(KvgStatus status, const OptionWord *words, size_t wo
     return kvg_fail(status, "%s", sentence);
 }
 
+#define LINE_MOST 110
+
+/* `text` in lines that end by LINE_MOST, from column `indent` on, where the first of them stands already. */
+static void print_wrapped(FILE *stream, const char *text, int indent)
+{
+    int column = indent;
+
+    for (const char *word = text; *word != '\0';) {
+        int count = (int)strcspn(word, " ");
+
+        if (column > indent && column + 1 + count > LINE_MOST) {
+            fprintf(stream, "\n%*s", indent, "");
+            column = indent;
+        }
+        column += fprintf(stream, "%s%.*s", column > indent ? " " : "", count, word);
+        word += count;
+        word += strspn(word, " ");
+    }
+    fputc('\n', stream);
+}
+
+static int left_side(const Option *option, char left[64])
+{
+    return snprintf(left, 64, "%s%s%s", option->name, option->value != NULL ? " " : "", option->value != NULL ? option->value : "");
+}
+
 void kvg_options_print(FILE *stream, const Option *options, size_t option_count)
 {
-    for (size_t i = 0; i < option_count; i++) {
-        char left[64];
+    char left[64];
+    int  widest = 0;
 
+    for (size_t i = 0; i < option_count; i++) {
+        int width = options[i].kind != OPTION_HEADING ? left_side(&options[i], left) : 0;
+
+        widest = width > widest ? width : widest;
+    }
+    for (size_t i = 0; i < option_count; i++) {
         if (options[i].kind == OPTION_HEADING) {
-            fprintf(stream, "\n%s\n", options[i].help);
+            fprintf(stream, "%s%s\n", i > 0 ? "\n" : "", options[i].help);
             continue;
         }
-        snprintf(left, sizeof left, "%s %s", options[i].name, options[i].value != NULL ? options[i].value : "");
-        fprintf(stream, "  %-24s %s\n", left, options[i].help);
+        left_side(&options[i], left);
+        fprintf(stream, "  %-*s  ", widest, left);
+        print_wrapped(stream, options[i].help, 2 + widest + 2);
     }
 }

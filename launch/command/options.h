@@ -33,7 +33,7 @@ typedef struct Option {
 /* Reads argv[1..argc) into the table's targets. EINVAL, one sentence: an unknown option (with the nearest name), a missing or
  * malformed value, a stray argument. */
 KvgStatus kvg_options_parse(Option *options, size_t option_count, int argc, char **argv);
-/* One line an option, aligned. */
+/* An option to a line, aligned, and wrapped where it is long; headings between them. */
 void kvg_options_print(FILE *stream, const Option *options, size_t option_count);
 
 /* The parsers of values, for other readers. `what` names the value in the sentence. EINVAL; targets change only on success. */

@@ -548,6 +548,24 @@ START_TEST(test_command_help_and_version)
 }
 END_TEST
 
+/* On a terminal of 120 columns, with what begins a line of its own in view. */
+START_TEST(test_command_help_has_short_lines_and_says_how_to_call_each_part)
+{
+    static const char *const parts[] = { "plan", "replay", "doctor", "knobs" };
+    char                     asked[32], usage[32];
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        snprintf(asked, sizeof asked, "%s --help", parts[i]);
+        snprintf(usage, sizeof usage, "usage: kvgrid %s", parts[i]);
+        ck_assert_int_eq(run(asked), 0);
+        ck_assert_int_eq(strncmp(out, usage, strlen(usage)), 0);
+        for (const char *line = out; *line != '\0'; line += strcspn(line, "\n") + 1) {
+            ck_assert_msg(strcspn(line, "\n") <= 120, "kvgrid %s: %.*s", asked, (int)strcspn(line, "\n"), line);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_command_speaks_once_not_once_a_rank)
 {
     ck_assert_int_eq(setenv("OMPI_COMM_WORLD_RANK", "1", 1), 0);
@@ -661,6 +679,7 @@ int main(void)
     tcase_add_test(tcase, test_plan_table_speaks_as_engines_do);
     tcase_add_test(tcase, test_plan_bad_use_is_one_sentence_and_status_2);
     tcase_add_test(tcase, test_command_help_and_version);
+    tcase_add_test(tcase, test_command_help_has_short_lines_and_says_how_to_call_each_part);
     tcase_add_test(tcase, test_command_speaks_once_not_once_a_rank);
     tcase_add_test(tcase, test_command_doctor_has_a_line_a_check);
     tcase_add_test(tcase, test_command_knobs_show_value_and_source);

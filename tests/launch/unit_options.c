@@ -152,6 +152,33 @@ START_TEST(test_options_are_spoken_of_where_the_library_names_its_fields)
 }
 END_TEST
 
+START_TEST(test_options_are_printed_in_columns_and_wrapped_between_words)
+{
+    static const char help_text[] = "a sentence that is too long for a line of a hundred and ten letters, so that it goes on in the next one, under its beginning";
+    const Option table[] = {
+        { NULL, OPTION_HEADING, NULL, NULL, "First:", 0, 0, 0 },
+        { "--tp", OPTION_COUNT, NULL, "N", "ranks", 0, 0, 0 },
+        { NULL, OPTION_HEADING, NULL, NULL, "Then:", 0, 0, 0 },
+        { "--vote", OPTION_TEXT, NULL, "auto|host", help_text, 0, 0, 0 },
+        { "--json", OPTION_FLAG, NULL, NULL, "", 0, 0, 0 },
+    };
+    char  *printed = NULL;
+    size_t printed_bytes = 0;
+    FILE  *stream = open_memstream(&printed, &printed_bytes);
+
+    ck_assert_ptr_nonnull(stream);
+    kvg_options_print(stream, table, sizeof table / sizeof *table);
+    fclose(stream);
+    ck_assert_str_eq(printed, "First:\n"
+                              "  --tp N            ranks\n"
+                              "\nThen:\n"
+                              "  --vote auto|host  a sentence that is too long for a line of a hundred and ten letters, so that it goes on in\n"
+                              "                    the next one, under its beginning\n"
+                              "  --json            \n");
+    free(printed);
+}
+END_TEST
+
 START_TEST(test_options_nearest_word_takes_the_fewest_edits_and_at_most_two)
 {
     static const char *const words[] = { "plan", "replay", "doctor", "knobs" };
@@ -181,6 +208,7 @@ int main(void)
     tcase_add_test(tcase, test_options_sizes_are_powers_of_1000_or_of_1024);
     tcase_add_test(tcase, test_options_lists_are_numbers_between_commas);
     tcase_add_test(tcase, test_options_are_spoken_of_where_the_library_names_its_fields);
+    tcase_add_test(tcase, test_options_are_printed_in_columns_and_wrapped_between_words);
     tcase_add_test(tcase, test_options_nearest_word_takes_the_fewest_edits_and_at_most_two);
     suite_add_tcase(suite, tcase);
 
