@@ -6,6 +6,7 @@
 #include "runtime/comm/mesh_internal.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -93,14 +94,14 @@ void kvg_mesh_interfaces(char *list, size_t bytes)
     freeifaddrs(all);
 }
 
-/* The first address of the interface `name`, of IPv4 if it has one. 0: there is none. */
+/* The first address of the interface `name`, of IPv4 if it has one. 0: there is none; -1, with errno: the host's interfaces cannot be read. */
 static int named_interface(const char *name, struct sockaddr_storage *found)
 {
     struct ifaddrs *all = NULL;
     int             family = 0;
 
     if (getifaddrs(&all) != 0) {
-        return 0;
+        return -1;
     }
     for (const struct ifaddrs *each = all; each != NULL && family != AF_INET; each = each->ifa_next) {
         if (strcmp(each->ifa_name, name) == 0 && is_address(each) && (family == 0 || each->ifa_addr->sa_family == AF_INET)) {
@@ -159,11 +160,17 @@ static KvgStatus choose_named(const char *interface, struct sockaddr_storage *ch
 {
     char list[KVG_MESH_INTERFACES_BYTES], host[KVG_MESH_HOST_BYTES] = "";
 
-    if (named_interface(interface, chosen)) {
+    int known = named_interface(interface, chosen), code = errno;
+
+    if (known > 0) {
         return KVG_OK;
     }
     if (resolve(interface, AI_NUMERICHOST, 0, chosen) && !is_any((const struct sockaddr *)chosen)) {
         return KVG_OK; /* one that is another host's is found when it is listened on */
+    }
+    if (known < 0) {
+        return kvg_fail(KVG_EIO, "mesh: the host's interfaces cannot be read, to find \"%.63s\": %s; raise the limit of open files, or give an address",
+                        interface, strerror(code));
     }
     gethostname(host, sizeof host - 1);
     kvg_mesh_interfaces(list, sizeof list);

@@ -780,6 +780,27 @@ START_TEST(test_mesh_interface_that_is_none_is_refused_by_name_with_those_there_
 }
 END_TEST
 
+START_TEST(test_mesh_interfaces_that_cannot_be_read_are_not_taken_for_none)
+{
+    struct sockaddr_storage chosen;
+    struct rlimit           limit;
+    char                    place[KVG_MESH_PLACE_BYTES];
+
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = 0; /* no more descriptors */
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    KvgStatus by_name = kvg_mesh_choose("lo", 0, &chosen), by_address = kvg_mesh_choose("127.0.0.2", 0, &chosen);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    ck_assert_int_eq(by_address, KVG_OK);
+    kvg_mesh_place(&chosen, place);
+    ck_assert_str_eq(place, "127.0.0.2");
+    ck_assert_int_eq(by_name, KVG_EIO);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "to find \"lo\": Too many open files"));
+    ck_assert_int_eq(kvg_mesh_choose("lo", 0, &chosen), KVG_OK);
+}
+END_TEST
+
 START_TEST(test_mesh_places_and_lists_fit_where_they_are_written)
 {
     struct sockaddr_in  four = { .sin_family = AF_INET, .sin_port = htons(4711), .sin_addr.s_addr = htonl(0x0a000007) };
@@ -992,6 +1013,7 @@ int main(void)
     tcase_add_test(setup, test_mesh_rank_that_is_not_there_at_all_ends_the_set_up);
     tcase_add_loop_test(setup, test_mesh_listens_on_the_interface_or_address_that_each_rank_is_told, 0, sizeof interfaces / sizeof *interfaces);
     tcase_add_loop_test(setup, test_mesh_interface_that_is_none_is_refused_by_name_with_those_there_are, 0, NO_INTERFACES);
+    tcase_add_test(setup, test_mesh_interfaces_that_cannot_be_read_are_not_taken_for_none);
     tcase_add_test(setup, test_mesh_places_and_lists_fit_where_they_are_written);
     tcase_add_test(setup, test_mesh_set_up_unwinds_from_every_failure);
     tcase_add_test(setup, test_mesh_holds_one_socket_a_peer_and_passes_none_to_programs);
