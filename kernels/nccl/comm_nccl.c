@@ -179,7 +179,7 @@ static KvgStatus warm_up(NcclComm *nccl, uint32_t timeout_ms)
     KVG_TRY(end_gather(nccl, 0));
     for (uint64_t rounds = 0; !yes; rounds++) {
         KVG_TRY(kvg_cuda_side_passed(nccl->here[0], "gathering for the first time", &yes));
-        if (!yes && kvg_clock_ns() > until) return kvg_fail(KVG_EPEER, "NCCL comm: the first all-gather did not end within %u ms", timeout_ms);
+        if (!yes && kvg_clock_ns() > until) return kvg_fail(KVG_EPEER, "NCCL comm: the first all-gather did not end within %u ms; " KVG_NCCL_CURE, timeout_ms);
         if (!yes) kvg_clock_relax(rounds);
     }
     return KVG_OK;

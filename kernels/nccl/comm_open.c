@@ -57,7 +57,7 @@ KvgStatus kvg_nccl_await(ncclComm_t comm, ncclResult_t result, uint32_t timeout_
     while (result == ncclInProgress) {
         if (ncclCommGetAsyncError(comm, &result) != ncclSuccess) result = ncclInternalError;
         if (result == ncclInProgress && kvg_clock_ns() > until) {
-            return kvg_fail(KVG_EPEER, "NCCL, %s: not all ranks took part within %u ms", act, timeout_ms);
+            return kvg_fail(KVG_EPEER, "NCCL, %s: not all ranks took part within %u ms; " KVG_NCCL_CURE, act, timeout_ms);
         }
         sched_yield();
     }

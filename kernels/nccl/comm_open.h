@@ -15,6 +15,8 @@ KvgStatus kvg_nccl_comm_open(const KvgBootstrap *bootstrap, const KvNcclCommOpti
 /* Collective: KVG_OK where every rank has it; else this rank's failure, or the first other's with its sentence. */
 KvgStatus kvg_nccl_agree(const KvgBootstrap *bootstrap, uint32_t timeout_ms, KvgStatus mine);
 
+#define KVG_NCCL_CURE "NCCL_DEBUG=INFO shows which network interface each rank has taken, NCCL_SOCKET_IFNAME names another"
+
 /* Waits for what `result` says is in progress on comm: EPEER at the deadline, EDEVICE or ENOTSUP with NCCL's words. */
 KvgStatus kvg_nccl_await(ncclComm_t comm, ncclResult_t result, uint32_t timeout_ms, const char *act);
 KvgStatus kvg_nccl_check(ncclComm_t comm, ncclResult_t result, const char *act);

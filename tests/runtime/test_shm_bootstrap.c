@@ -5,10 +5,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <kvgrid/shm.h>
 
 #include "runtime/base/memory.h"
+#include "runtime/comm/shm_segment.h"
 #include "tests/support/fork_bootstrap.h"
 #include "tests/support/open_fds.h"
 
@@ -374,6 +377,31 @@ static int entries(const char *path)
     return count;
 }
 
+/* B111: seven segments of 9,637,888 bytes, written from end to end, where a /dev/shm of 64 MiB has room for six: none of it is taken from there. */
+START_TEST(test_shm_segments_take_nothing_of_dev_shm)
+{
+    struct stat dev_shm, about;
+    int         fds[7];
+
+    ck_assert_int_eq(stat("/dev/shm", &dev_shm), 0);
+    for (int i = 0; i < 7; i++) {
+        void  *memory;
+        size_t bytes;
+
+        ck_assert_int_eq(kvg_shm_segment_create(9637888, &fds[i]), KVG_OK);
+        ck_assert_int_eq(kvg_shm_segment_map(fds[i], &memory, &bytes), KVG_OK);
+        ck_assert_uint_eq(bytes, 9637888);
+        memset(memory, 1, bytes);
+        ck_assert_int_eq(fstat(fds[i], &about), 0);
+        ck_assert(about.st_blocks * 512 >= 9637888 && about.st_dev != dev_shm.st_dev);
+        kvg_shm_segment_unmap(memory, bytes);
+    }
+    for (int i = 0; i < 7; i++) {
+        close(fds[i]);
+    }
+}
+END_TEST
+
 /* All are killed at a moment of the parent's choosing. */
 static int body_until_killed(ForkRank *rank)
 {
@@ -457,6 +485,7 @@ int main(void)
     tcase_add_test(cases, test_shm_an_all_gather_of_uneven_sizes_names_both);
     tcase_add_test(cases, test_shm_an_all_gather_is_bounded);
     tcase_add_loop_test(cases, test_shm_a_rank_that_is_lost_is_named_on_all, 0, 5);
+    tcase_add_test(cases, test_shm_segments_take_nothing_of_dev_shm);
     tcase_add_test(cases, test_shm_ranks_killed_at_any_moment_leave_nothing_and_the_name_is_free);
     tcase_add_test(cases, test_shm_every_failure_of_one_rank_leaks_nothing);
     suite_add_tcase(suite, cases);
