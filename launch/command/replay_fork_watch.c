@@ -102,7 +102,7 @@ static void call(ForkWatch *watch, unsigned number)
 }
 
 /* The others' time to ask for one, too: the deadline, and after a death at least what they may take to notice it. */
-static uint64_t patience_ns(const ForkWatch *watch)
+static uint64_t time_to_ask_ns(const ForkWatch *watch)
 {
     const ForkPage *page = watch->page;
     uint64_t        ms = page->timeout_ms, notice_ms = (uint64_t)page->peer_ms + MARGIN_MS;
@@ -124,7 +124,7 @@ static void call_if_due(ForkWatch *watch)
         watch->trouble_ns = now;
     }
     uint64_t since = watch->called_ns > watch->trouble_ns ? watch->called_ns : watch->trouble_ns;
-    if (all_want(watch, number) || now > since + patience_ns(watch)) {
+    if (all_want(watch, number) || now > since + time_to_ask_ns(watch)) {
         call(watch, number);
     }
 }

@@ -2,14 +2,13 @@
 #include "launch/command/replay_trail.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "launch/command/whole_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/mix.h"
@@ -90,19 +89,15 @@ KvgStatus kvg_replay_trail_mark(ReplayTrail *trail)
     return KVG_OK;
 }
 
-static int write_lines(const ReplayTrail *trail, FILE *file)
+static KvgStatus write_lines(const ReplayTrail *trail, const char *path, FILE *file)
 {
     for (uint64_t i = 0; i < trail->count; i++) {
-        if (fprintf(file, "%" PRIu64 " %016" PRIx64 " %016" PRIx64 "\n", i + 1, trail->points[i].agreed, trail->points[i].stored) < 0) {
-            return 0;
-        }
+        fprintf(file, "%" PRIu64 " %016" PRIx64 " %016" PRIx64 "\n", i + 1, trail->points[i].agreed, trail->points[i].stored);
     }
-    return fflush(file) == 0 && fsync(fileno(file)) == 0;
-}
-
-static KvgStatus fail_file(KvgStatus status, const char *path, const char *what)
-{
-    return kvg_fail(status, "--trail: %s cannot be %s: %s", path, what, strerror(errno));
+    if (fflush(file) == 0 && fsync(fileno(file)) != 0 && errno != EINVAL) { /* a device or a pipe has nothing to wait for */
+        return kvg_fail(KVG_EIO, "--trail: %s cannot be written: %s", path, strerror(errno));
+    }
+    return KVG_OK; /* what else went wrong shows at the file's end */
 }
 
 static KvgStatus name_file(const char *path, int rank, char mine[PATH_BYTES])
@@ -113,77 +108,18 @@ static KvgStatus name_file(const char *path, int rank, char mine[PATH_BYTES])
     return KVG_OK;
 }
 
-/* A file without a name until it is whole, where the file system has such: a rank that is killed leaves nothing then. */
-static FILE *open_beside(const char *path, char *beside, size_t bytes)
-{
-    char directory[PATH_BYTES];
-    snprintf(directory, sizeof directory, "%s", path);
-    char *slash = strrchr(directory, '/');
-    snprintf(slash != NULL ? slash + 1 : directory, 2, "%s", slash != NULL ? "" : ".");
-    int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    snprintf(beside, bytes, "%s.partial", path);
-    if (fd < 0) {
-        fd = open(beside, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666);
-    } else {
-        beside[0] = '\0'; /* it has no name yet */
-    }
-    return fd < 0 ? NULL : fdopen(fd, "w");
-}
-
-/* Gives the whole file its name. */
-static int put_in_place(FILE *file, const char *path, const char *beside)
-{
-    char proc[64], named[PATH_BYTES + 16];
-    if (beside[0] != '\0') {
-        return rename(beside, path) == 0;
-    }
-    snprintf(proc, sizeof proc, "/proc/self/fd/%d", fileno(file));
-    if (linkat(AT_FDCWD, proc, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0) {
-        return 1;
-    }
-    snprintf(named, sizeof named, "%s.partial", path); /* there is an older one: a link does not replace, a rename does */
-    return errno == EEXIST && (unlink(named) == 0 || errno == ENOENT) && linkat(AT_FDCWD, proc, AT_FDCWD, named, AT_SYMLINK_FOLLOW) == 0 &&
-           rename(named, path) == 0;
-}
-
 KvgStatus kvg_replay_trail_check(const char *path, int rank)
 {
-    char        mine[PATH_BYTES], beside[PATH_BYTES + 16];
-    struct stat found;
+    char mine[PATH_BYTES];
     KVG_TRY(name_file(path, rank, mine));
-    const int there = stat(mine, &found) == 0;
-    if (there && S_ISDIR(found.st_mode)) {
-        errno = EISDIR;
-        return fail_file(KVG_EINVAL, mine, "made");
-    }
-    FILE *file = there || errno == ENOENT ? open_beside(mine, beside, sizeof beside) : NULL; /* else the name is too long, or the like */
-    if (file == NULL) {
-        return fail_file(KVG_EINVAL, mine, "made");
-    }
-    fclose(file);
-    if (beside[0] != '\0') {
-        unlink(beside);
-    }
-    return KVG_OK;
+    return kvg_whole_file_check("--trail", mine);
 }
 
 KvgStatus kvg_replay_trail_write(const ReplayTrail *trail, const char *path, int rank)
 {
-    char      mine[PATH_BYTES], beside[PATH_BYTES + 16];
-    KvgStatus status = KVG_OK;
+    char      mine[PATH_BYTES];
+    WholeFile file;
     KVG_TRY(name_file(path, rank, mine));
-    FILE *file = open_beside(mine, beside, sizeof beside);
-    if (file == NULL) {
-        return fail_file(KVG_EIO, mine, "made");
-    }
-    if (!write_lines(trail, file)) {
-        status = fail_file(KVG_EIO, mine, "written");
-    } else if (!put_in_place(file, mine, beside)) {
-        status = fail_file(KVG_EIO, mine, "put in its place");
-    }
-    fclose(file);
-    if (status != KVG_OK && beside[0] != '\0') {
-        unlink(beside);
-    }
-    return status;
+    KVG_TRY(kvg_whole_file_begin("--trail", mine, &file));
+    return kvg_whole_file_end(&file, write_lines(trail, mine, file.stream));
 }

@@ -20,6 +20,7 @@ kvg_add_replay_test(test_replay_mpi replay_mpi.c slurm.c)
 kvg_add_replay_test(test_replay_fork replay_fork.c replay_fork_watch.c replay_fork_tell.c replay_mpi.c slurm.c)
 kvg_add_replay_test(test_replay_series replay_series.c replay_metrics.c whole_file.c)
 kvg_add_replay_test(test_html_write html_write.c)
+kvg_add_replay_test(test_whole_file whole_file.c)
 kvg_add_replay_test(test_replay_report replay_report.c replay_run.c replay_lane.c replay_series.c replay_metrics.c whole_file.c replay_trail.c replay_digest.c replay_mpi.c slurm.c replay_planes.c
   replay_recurrent.c replay_write.c replay_device.c replay_gpu.c replay_place.c replay_sight.c replay_generator.c replay_schedule.c replay_verify.c replay_fault.c plan_words.c)
 foreach(name memory report)
