@@ -67,13 +67,10 @@ static KvgStatus create_store(KvgAccounts *accounts)
 static KvgStatus create_steps(KvgAccounts *accounts)
 {
     size_t places = (size_t)accounts->placed.max_step_sequences;
-    void  *memory = NULL;
 
     accounts->ring = 2 * (uint32_t)accounts->placed.max_in_flight;
-    KVG_TRY(kvg_calloc(accounts->ring, sizeof *accounts->steps, "accounts' steps", &memory));
-    accounts->steps = memory;
-    KVG_TRY(kvg_calloc(accounts->ring * places, sizeof *accounts->entries, "accounts' steps", &memory));
-    accounts->entries = memory;
+    KVG_TRY(KVG_NEW(accounts->ring, "accounts' steps", &accounts->steps));
+    KVG_TRY(KVG_NEW(accounts->ring * places, "accounts' steps", &accounts->entries));
     for (uint32_t i = 0; i < accounts->ring; i++) {
         accounts->steps[i].entries = accounts->entries + i * places;
     }
@@ -83,18 +80,14 @@ static KvgStatus create_steps(KvgAccounts *accounts)
 /* From accounts->placed; what is made in part is freed by destroy. */
 static KvgStatus create(KvgAccounts *accounts)
 {
-    void *memory = NULL;
-
     accounts->slots = (uint32_t)accounts->placed.max_sequences;
     for (uint32_t c = 0; c < accounts->placed.class_count; c++) {
         accounts->classes[c] = kvg_placed_class(&accounts->placed, c);
     }
     KVG_TRY(kvg_dev_host(&accounts->device));
     KVG_TRY(create_store(accounts));
-    KVG_TRY(kvg_calloc(accounts->slots, sizeof *accounts->account, "accounts", &memory));
-    accounts->account = memory;
-    KVG_TRY(kvg_calloc(accounts->slots, sizeof *accounts->free_slots, "accounts", &memory));
-    accounts->free_slots = memory;
+    KVG_TRY(KVG_NEW(accounts->slots, "accounts", &accounts->account));
+    KVG_TRY(KVG_NEW(accounts->slots, "accounts", &accounts->free_slots));
     for (uint32_t i = 0; i < accounts->slots; i++) {
         accounts->free_slots[i] = accounts->slots - 1 - i; /* slot 0 is taken first, as on a rank */
     }
@@ -108,7 +101,6 @@ KvgStatus kvg_accounts_from_json(const char *text, size_t bytes, const KvgAccoun
     KvgAccountsOptions              own;
     Placed                          placed = { .ranks = NULL };
     KvgAccounts                    *accounts;
-    void                           *memory = NULL;
     KvgStatus                       status;
 
     if (text == NULL || accounts_p == NULL) {
@@ -117,8 +109,7 @@ KvgStatus kvg_accounts_from_json(const char *text, size_t bytes, const KvgAccoun
     KVG_TRY(KVG_SIZED_IN(KvgAccountsOptions, options, defaults, own));
     KVG_TRY(kvg_placed_parse(text, bytes, &placed));
     KVG_TRY_GOTO(check_memory(&placed, &own), err_free_placed);
-    KVG_TRY_GOTO(kvg_calloc(1, sizeof *accounts, "accounts", &memory), err_free_placed);
-    accounts = memory;
+    KVG_TRY_GOTO(KVG_NEW(1, "accounts", &accounts), err_free_placed);
     accounts->placed = placed;
     status = create(accounts);
     if (status != KVG_OK) {

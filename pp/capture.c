@@ -122,12 +122,12 @@ static KvgStatus send_tokens(KvgGraph *graph)
 {
     KvDev    *device = &graph->batch->placement->device;
     uint32_t  slots = graph->batch->slots, token = 0;
-    void     *tokens = NULL;
+    uint32_t *tokens = NULL;
     KvgStatus status;
 
-    KVG_TRY(kvg_calloc(slots, sizeof(uint32_t), "a graph", &tokens));
+    KVG_TRY(KVG_NEW(slots, "a graph", &tokens));
     for (uint32_t i = 0; i < slots; i++) {
-        ((uint32_t *)tokens)[i] = token;
+        tokens[i] = token;
         token += graph->captured[i];
     }
     status = device->ops->htod(device->self, graph->tokens, tokens, slots * sizeof(uint32_t), NULL);
@@ -138,14 +138,11 @@ static KvgStatus send_tokens(KvgGraph *graph)
 static KvgStatus new_graph(KvgBatch *batch, const KvgCapture *capture, uint32_t rows_max, KvgGraph **graph_p)
 {
     KvDev    *device = &batch->placement->device;
-    void     *memory = NULL, *captured = NULL;
     KvgGraph *graph;
     KvgStatus status;
 
-    KVG_TRY(kvg_calloc(1, sizeof *graph, "a graph", &memory));
-    graph = memory;
-    KVG_TRY_GOTO(kvg_calloc(batch->slots, sizeof(uint32_t), "a graph", &captured), err_free);
-    graph->captured = captured;
+    KVG_TRY(KVG_NEW(1, "a graph", &graph));
+    KVG_TRY_GOTO(KVG_NEW(batch->slots, "a graph", &graph->captured), err_free);
     memcpy(graph->captured, capture->rows_per_slot, batch->slots * sizeof(uint32_t));
     graph->rows_max = rows_max;
     graph->accept = capture->accept;
@@ -162,8 +159,8 @@ err_free:
     if (graph->batch != NULL) {
         kvg_graph_free(graph);
     } else {
-        kvg_free(captured);
-        kvg_free(memory);
+        kvg_free(graph->captured);
+        kvg_free(graph);
     }
     return status;
 }

@@ -70,12 +70,10 @@ static KvgStatus phase_combine(KvgSetup *setup)
 {
     DigestState *state = setup->state;
     size_t       count = 0, at = 0;
-    void        *leaves = NULL;
     KvDigest     digest;
 
     KVG_TRY(check_hellos(setup, &count));
-    KVG_TRY(kvg_calloc(count, sizeof(KvLeaf), "leaves", &leaves));
-    state->leaves = leaves;
+    KVG_TRY(KVG_NEW(count, "leaves", &state->leaves));
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
         const DigestHello *hello = setup->gather.body[rank];
         size_t             here = hello == NULL ? 0 : (setup->gather.bytes[rank] - sizeof *hello) / sizeof(KvLeaf);

@@ -59,7 +59,6 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
 {
     KvgStatus status;
     size_t    ranks = (size_t)grid->ranks;
-    void     *members = NULL, *bodies = NULL, *sizes = NULL;
 
     memset(gather, 0, sizeof *gather);
     gather->grid = grid;
@@ -70,12 +69,9 @@ KvgStatus kvg_gather_start(KvgGrid *grid, KvMessageKind kind, uint64_t tag, cons
     gather->what = (uint32_t)kvg_name_hash(what);
     gather->epoch = kind == KVG_MESSAGE_REBUILD ? UINT32_MAX : grid->epoch;
     gather->started_ns = kvg_grid_now(grid);
-    KVG_TRY_GOTO(kvg_calloc(ranks, 1, "a gather", &members), err_free);
-    gather->member = members;
-    KVG_TRY_GOTO(kvg_calloc(ranks, sizeof(void *), "a gather", &bodies), err_free);
-    gather->body = bodies;
-    KVG_TRY_GOTO(kvg_calloc(ranks, sizeof(size_t), "a gather", &sizes), err_free);
-    gather->bytes = sizes;
+    KVG_TRY_GOTO(KVG_NEW(ranks, "a gather", &gather->member), err_free);
+    KVG_TRY_GOTO(KVG_NEW(ranks, "a gather", &gather->body), err_free);
+    KVG_TRY_GOTO(KVG_NEW(ranks, "a gather", &gather->bytes), err_free);
     for (int rank = 0; rank < grid->ranks; rank++) {
         gather->member[rank] = member == NULL ? 1 : member[rank];
         gather->missing += gather->member[rank];

@@ -51,7 +51,7 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
 {
     const KvgPolicy *policy = options->policy;
     KvgPolicy        defaults;
-    void            *lost_told = NULL, *alive = NULL, *empty = NULL, *stopped = NULL, *after = NULL;
+    void            *alive = NULL;
 
     grid->rank = rank;
     grid->ranks = ranks;
@@ -69,17 +69,13 @@ static KvgStatus fill(KvgGrid *grid, const KvgGridOptions *options, int rank, in
     KVG_TRY(KVG_SIZED_IN(KvgPolicy, policy, defaults, grid->policy));
     grid->policy.interface[sizeof grid->policy.interface - 1] = '\0'; /* one without an end is none that a host has, and the mesh says so */
     grid->timeout_ns = (uint64_t)grid->policy.timeout_ms * 1000000u;
-    KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &lost_told));
-    grid->lost_told = lost_told;
+    KVG_TRY(KVG_NEW((size_t)ranks, "a grid", &grid->lost_told));
     KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &alive));
     grid->alive = memset(alive, 1, (size_t)ranks);
     grid->voters = ranks;
-    KVG_TRY(kvg_calloc((size_t)ranks, 1, "a grid", &empty));
-    grid->empty = empty;
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &stopped));
-    grid->stopped_ns = stopped;
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a grid", &after));
-    grid->stopped_step = after;
+    KVG_TRY(KVG_NEW((size_t)ranks, "a grid", &grid->empty));
+    KVG_TRY(KVG_NEW((size_t)ranks, "a grid", &grid->stopped_ns));
+    KVG_TRY(KVG_NEW((size_t)ranks, "a grid", &grid->stopped_step));
     return KVG_OK;
 }
 
@@ -171,7 +167,7 @@ KvgStatus kvg_grid_create(const KvgBootstrap *given_bootstrap, const KvgGridOpti
     KvgGridOptions own = KVG_GRID_OPTIONS_INIT, *options = &own;
     KvgGrid       *grid;
     KvHello        mine;
-    void          *memory = NULL, *hellos = NULL;
+    KvHello       *hellos = NULL;
     KvgStatus      status, local;
 
     KVG_TRY(KVG_SIZED_IN(KvgBootstrap, given_bootstrap, alone, own_bootstrap));
@@ -180,9 +176,8 @@ KvgStatus kvg_grid_create(const KvgBootstrap *given_bootstrap, const KvgGridOpti
         return kvg_fail(KVG_EINVAL, "kvg_grid_create needs a bootstrap with ranks and an all-gather, options, and a place for the grid");
     }
     KVG_TRY(check_place(bootstrap->rank, bootstrap->ranks)); /* it is an index from here on */
-    KVG_TRY(kvg_calloc(1, sizeof *grid, "a grid", &memory));
-    grid = memory;
-    KVG_TRY_GOTO(kvg_calloc((size_t)bootstrap->ranks, sizeof(KvHello), "the handshake", &hellos), err_free);
+    KVG_TRY(KVG_NEW(1, "a grid", &grid));
+    KVG_TRY_GOTO(KVG_NEW((size_t)bootstrap->ranks, "the handshake", &hellos), err_free);
     /* A rank whose own checks fail still takes part in the all-gather, so that the others do not wait for it. */
     local = kvg_grid_take_options(given, options);
     if (local == KVG_OK) {
@@ -207,17 +202,17 @@ err_free:
 
 KvgStatus kvg_grid_make(const KvgGridOptions *options, int rank, int ranks, KvgGrid **grid)
 {
-    void     *memory = NULL;
+    KvgGrid  *made = NULL;
     KvgStatus status;
 
     KVG_TRY(check_shape(options, rank, ranks));
-    KVG_TRY(kvg_calloc(1, sizeof **grid, "a grid", &memory));
-    status = fill(memory, options, rank, ranks);
+    KVG_TRY(KVG_NEW(1, "a grid", &made));
+    status = fill(made, options, rank, ranks);
     if (status != KVG_OK) {
-        free_grid(memory);
+        free_grid(made);
         return status;
     }
-    *grid = memory;
+    *grid = made;
     return KVG_OK;
 }
 
@@ -226,10 +221,8 @@ KvgStatus kvg_grid_make(const KvgGridOptions *options, int rank, int ranks, KvgG
 static KvgStatus make_inproc(KvInproc *hub, int ranks, const KvgGridOptions *options, KvgGrid **grids, KvHello *hellos)
 {
     for (int rank = 0; rank < ranks; rank++) {
-        void *memory = NULL;
         KVG_TRY(check_shape(options, rank, ranks));
-        KVG_TRY(kvg_calloc(1, sizeof(KvgGrid), "a grid", &memory));
-        grids[rank] = memory;
+        KVG_TRY(KVG_NEW(1, "a grid", &grids[rank]));
         KVG_TRY(fill(grids[rank], options, rank, ranks));
         KVG_TRY(kvg_inproc_attach(hub, rank, &grids[rank]->comm, &grids[rank]->liveness));
         kvg_hello_make(grids[rank], KVG_OK, &hellos[rank]);
@@ -241,14 +234,15 @@ KvgStatus kvg_grid_create_inproc(KvInproc *hub, int ranks, const KvgGridOptions 
 {
     KvgGridOptions own, *options = &own;
     KvgStatus      status;
-    void          *made = NULL, *hellos = NULL;
+    KvgGrid      **made = NULL;
+    KvHello       *hellos = NULL;
 
     KVG_TRY(kvg_grid_take_options(given, options));
     if (hub == NULL || given == NULL || grids == NULL || ranks < 1 || options->comm != NULL || options->liveness != NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_grid_create_inproc needs a hub, options without comm and liveness, and a place for each grid");
     }
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof(KvgGrid *), "grids", &made));
-    KVG_TRY_GOTO(kvg_calloc((size_t)ranks, sizeof(KvHello), "the handshake", &hellos), err_free);
+    KVG_TRY(KVG_NEW((size_t)ranks, "grids", &made));
+    KVG_TRY_GOTO(KVG_NEW((size_t)ranks, "the handshake", &hellos), err_free);
     KVG_TRY_GOTO(make_inproc(hub, ranks, options, made, hellos), err_free);
     memcpy(grids, made, (size_t)ranks * sizeof *grids);
     kvg_free(hellos);
@@ -256,7 +250,7 @@ KvgStatus kvg_grid_create_inproc(KvInproc *hub, int ranks, const KvgGridOptions 
     return KVG_OK;
 err_free:
     for (int rank = 0; rank < ranks; rank++) {
-        kvg_grid_destroy(((KvgGrid **)made)[rank]);
+        kvg_grid_destroy(made[rank]);
     }
     kvg_free(hellos);
     kvg_free(made);

@@ -124,11 +124,11 @@ static KvgStatus allocate(KvGridPlan *plan)
 {
     size_t layers = (size_t)plan->n_layer + plan->n_mtp;
 
-    KVG_TRY(kvg_calloc(plan->pp + 1, sizeof *plan->fence, "the fence", (void **)&plan->fence));
-    KVG_TRY(kvg_calloc(plan->ranks_count, sizeof *plan->ranks, "the ranks' plans", (void **)&plan->ranks));
-    KVG_TRY(kvg_calloc(layers, sizeof *plan->class_of_layer, "the layers' classes", (void **)&plan->class_of_layer));
-    KVG_TRY(kvg_calloc(layers, sizeof *plan->format_k, "the layers' K formats", (void **)&plan->format_k));
-    return kvg_calloc(layers, sizeof *plan->format_v, "the layers' V formats", (void **)&plan->format_v);
+    KVG_TRY(KVG_NEW(plan->pp + 1, "the fence", &plan->fence));
+    KVG_TRY(KVG_NEW(plan->ranks_count, "the ranks' plans", &plan->ranks));
+    KVG_TRY(KVG_NEW(layers, "the layers' classes", &plan->class_of_layer));
+    KVG_TRY(KVG_NEW(layers, "the layers' K formats", &plan->format_k));
+    return KVG_NEW(layers, "the layers' V formats", &plan->format_v);
 }
 
 static void begin_plan(const ModelConfig *config, const KvGridPlanOptions *options, KvGridPlan *plan)
@@ -184,8 +184,8 @@ KvgStatus kvg_grid_plan(const ModelConfig *config, const KvGridPlanOptions *give
     KVG_TRY(kvg_grid_check_heads(config, layer_count, options->tp));
     begin_plan(config, options, &made);
     KVG_TRY_GOTO(allocate(&made), err_free_plan);
-    KVG_TRY_GOTO(kvg_calloc(layer_count, sizeof *shares, "the layers' shares", (void **)&shares), err_free_plan);
-    KVG_TRY_GOTO(kvg_calloc(layer_count, sizeof *weights.layers, "the layers' weights", (void **)&weights.layers), err_free_plan);
+    KVG_TRY_GOTO(KVG_NEW(layer_count, "the layers' shares", &shares), err_free_plan);
+    KVG_TRY_GOTO(KVG_NEW(layer_count, "the layers' weights", &weights.layers), err_free_plan);
     KVG_TRY_GOTO(fill_plan(config, options, layer_count, shares, &weights, &made), err_free_plan);
     kvg_free(weights.layers);
     kvg_free(shares);

@@ -352,9 +352,8 @@ KvgStatus kvg_grid_capacity(const KvGridPlanOptions *options, uint32_t layer_cou
     Capacity  capacity = { .plan = plan, .options = options };
     KvgStatus status;
 
-    KVG_TRY_GOTO(kvg_calloc((size_t)layer_count * KVG_SHARE_PLANES_MAX, sizeof *capacity.groups, "plane groups",
-                            (void **)&capacity.groups), done);
-    KVG_TRY_GOTO(kvg_calloc(plan->pp, sizeof *capacity.need, "stage needs", (void **)&capacity.need), done);
+    KVG_TRY_GOTO(KVG_NEW((size_t)layer_count * KVG_SHARE_PLANES_MAX, "plane groups", &capacity.groups), done);
+    KVG_TRY_GOTO(KVG_NEW(plan->pp, "stage needs", &capacity.need), done);
     group_planes(&capacity, layer_count, shares);
     find_capacity(&capacity);
 done:

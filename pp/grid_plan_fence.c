@@ -230,10 +230,10 @@ KvgStatus kvg_grid_fence(const ModelConfig *config, const KvGridPlanOptions *opt
     FenceWork work = { NULL, NULL, NULL, NULL };
     KvgStatus status;
 
-    KVG_TRY_GOTO(kvg_calloc(plan->n_layer, sizeof *work.cost, "layer costs", (void **)&work.cost), done);
-    KVG_TRY_GOTO(kvg_calloc(plan->pp, sizeof *work.budgets, "stage budgets", (void **)&work.budgets), done);
-    KVG_TRY_GOTO(kvg_calloc(plan->n_layer + 1, sizeof *work.forbidden, "forbidden cuts", (void **)&work.forbidden), done);
-    KVG_TRY_GOTO(kvg_calloc(plan->n_layer, sizeof *work.cuts, "forbidden cuts", (void **)&work.cuts), done);
+    KVG_TRY_GOTO(KVG_NEW(plan->n_layer, "layer costs", &work.cost), done);
+    KVG_TRY_GOTO(KVG_NEW(plan->pp, "stage budgets", &work.budgets), done);
+    KVG_TRY_GOTO(KVG_NEW(plan->n_layer + 1, "forbidden cuts", &work.forbidden), done);
+    KVG_TRY_GOTO(KVG_NEW(plan->n_layer, "forbidden cuts", &work.cuts), done);
     forbid_cuts(config, plan, work.forbidden);
     status = options->fence != NULL ? take_fence(config, options, work.forbidden, plan)
                                     : partition_fence(options, layer_count, shares, weights, &work, plan);

@@ -48,7 +48,6 @@ KvgStatus kvg_hello_compare(const KvHello *hellos, int ranks, int rank)
 {
     KvgStatus    status;
     const void **blocks;
-    void        *memory = NULL;
 
     if (hellos[rank].status != KVG_OK) {
         return (KvgStatus)hellos[rank].status; /* its own sentence is still this thread's last error */
@@ -63,12 +62,11 @@ KvgStatus kvg_hello_compare(const KvHello *hellos, int ranks, int rank)
                             (unsigned long long)hellos[other].rank, other);
         }
     }
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *blocks, "the handshake", &memory));
-    blocks = memory;
+    KVG_TRY(KVG_NEW((size_t)ranks, "the handshake", &blocks));
     for (int other = 0; other < ranks; other++) {
         blocks[other] = &hellos[other];
     }
     status = kvg_items_compare("the grid was not made", hello_items, sizeof hello_items / sizeof *hello_items, blocks, ranks);
-    kvg_free(memory);
+    kvg_free(blocks);
     return status;
 }

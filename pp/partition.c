@@ -212,11 +212,11 @@ static void problem_free(Problem *problem)
 static KvgStatus problem_alloc(Problem *problem)
 {
     size_t width = (size_t)problem->n + 1;
-    KVG_TRY(kvg_calloc(width, sizeof(uint64_t), "partition sums", (void **)&problem->prefix));
-    KVG_TRY(kvg_calloc(width, sizeof(uint8_t), "partition cuts", (void **)&problem->cut_ok));
-    KVG_TRY(kvg_calloc(width, sizeof(Share), "partition shares", (void **)&problem->worst[0]));
-    KVG_TRY(kvg_calloc(width, sizeof(Share), "partition shares", (void **)&problem->worst[1]));
-    return kvg_calloc(width * ((size_t)problem->stages + 1), sizeof(U128), "partition squares", (void **)&problem->squares);
+    KVG_TRY(KVG_NEW(width, "partition sums", &problem->prefix));
+    KVG_TRY(KVG_NEW(width, "partition cuts", &problem->cut_ok));
+    KVG_TRY(KVG_NEW(width, "partition shares", &problem->worst[0]));
+    KVG_TRY(KVG_NEW(width, "partition shares", &problem->worst[1]));
+    return KVG_NEW(width * ((size_t)problem->stages + 1), "partition squares", &problem->squares);
 }
 
 KvgStatus kvg_partition(const uint64_t cost[], uint32_t n, uint32_t stages, uint64_t first_extra, uint64_t last_extra,

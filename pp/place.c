@@ -195,17 +195,15 @@ KvgStatus kvg_placement_replan(const KvgPlacement *placement, const uint64_t *st
 static KvgStatus plan_reserve(const KvgPlacement *placement, const PlaceHello *hellos, uint32_t *units_max)
 {
     uint64_t  *bytes;
-    void      *memory = NULL;
     KvGridPlan most;
     KvgStatus  status;
 
-    KVG_TRY(kvg_calloc((size_t)placement->grid->ranks, sizeof *bytes, "a placement", &memory));
-    bytes = memory;
+    KVG_TRY(KVG_NEW((size_t)placement->grid->ranks, "a placement", &bytes));
     for (int rank = 0; rank < placement->grid->ranks; rank++) {
         bytes[rank] = hellos[rank].memory_max_bytes;
     }
     status = kvg_placement_replan(placement, bytes, &most);
-    kvg_free(memory);
+    kvg_free(bytes);
     KVG_TRY(status);
     for (uint32_t c = 0; c < most.class_count; c++) {
         units_max[c] = most.classes[c].units > placement->plan.classes[c].units ? most.classes[c].units : placement->plan.classes[c].units;
@@ -240,12 +238,9 @@ static KvgStatus check_room(const KvgPlacement *placement)
 static KvgStatus create_sequences(KvgPlacement *placement)
 {
     uint32_t count = placement->options.max_sequences;
-    void    *sequences = NULL, *slots = NULL;
 
-    KVG_TRY(kvg_calloc(count, sizeof(KvgSequence), "sequences", &sequences));
-    placement->sequences = sequences;
-    KVG_TRY(kvg_calloc(count, sizeof(uint32_t), "sequences", &slots));
-    placement->free_slots = slots;
+    KVG_TRY(KVG_NEW(count, "sequences", &placement->sequences));
+    KVG_TRY(KVG_NEW(count, "sequences", &placement->free_slots));
     for (uint32_t i = 0; i < count; i++) {
         placement->free_slots[i] = count - 1 - i; /* slot 0 is taken first */
     }
@@ -288,10 +283,8 @@ KvgStatus kvg_place_take(KvgPlacement *placement, const uint32_t *units_max)
 static KvgStatus take_memory(KvgPlacement *placement, const PlaceHello *hellos)
 {
     uint32_t units_max[KVG_PLAN_CLASSES_MAX] = { 0 };
-    void    *memory = NULL;
 
-    KVG_TRY(kvg_calloc((size_t)placement->grid->ranks, sizeof(uint64_t), "a placement", &memory));
-    placement->state_bytes = memory;
+    KVG_TRY(KVG_NEW((size_t)placement->grid->ranks, "a placement", &placement->state_bytes));
     for (int rank = 0; rank < placement->grid->ranks; rank++) {
         placement->state_bytes[rank] = hellos[rank].memory_bytes;
     }
@@ -347,15 +340,13 @@ static KvgStatus phase_compare(KvgSetup *setup)
 static KvgStatus take_share(PlaceState *state, void *const *bodies, int ranks)
 {
     PlaceMeasure *measures;
-    void         *memory = NULL;
 
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *measures, "a placement", &memory));
-    measures = memory;
+    KVG_TRY(KVG_NEW((size_t)ranks, "a placement", &measures));
     for (int rank = 0; rank < ranks; rank++) {
         memcpy(&measures[rank], bodies[rank], sizeof *measures);
     }
     KvgStatus status = kvg_place_share(state->hellos, measures, ranks);
-    kvg_free(memory);
+    kvg_free(measures);
     return status != KVG_OK ? status : take_memory(state->placement, state->hellos);
 }
 
@@ -432,10 +423,7 @@ static void drop(KvgSetup *setup)
 
 static KvgStatus make_state(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, PlaceState *state)
 {
-    void *hellos = NULL;
-
-    KVG_TRY(kvg_calloc((size_t)grid->ranks, sizeof(PlaceHello), "a placement", &hellos));
-    state->hellos = hellos;
+    KVG_TRY(KVG_NEW((size_t)grid->ranks, "a placement", &state->hellos));
     return kvg_place_make(grid, config, options, &state->placement);
 }
 

@@ -56,11 +56,9 @@ static uint64_t share_of(const PlaceHello *hellos, const PlaceMeasure *measures,
 KvgStatus kvg_place_share(PlaceHello *hellos, const PlaceMeasure *measures, int ranks)
 {
     uint64_t *bytes;
-    void     *memory = NULL;
     KvgStatus status = KVG_OK;
 
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *bytes, "a placement", &memory));
-    bytes = memory;
+    KVG_TRY(KVG_NEW((size_t)ranks, "a placement", &bytes));
     for (int rank = 0; rank < ranks && status == KVG_OK; rank++) {
         bytes[rank] = hellos[rank].memory_bytes;
         if (bytes[rank] > 0) {
@@ -79,6 +77,6 @@ KvgStatus kvg_place_share(PlaceHello *hellos, const PlaceMeasure *measures, int 
                                                                                                              hellos[rank].memory_max_bytes;
         hellos[rank].memory_bytes = bytes[rank];
     }
-    kvg_free(memory);
+    kvg_free(bytes);
     return status;
 }

@@ -140,7 +140,6 @@ KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_
     const KvGridPlan *plan = &placement->plan;
     KvClassGeometry   classes[KVG_CLASSES_MAX];
     KvLayerGeometry  *layers;
-    void             *memory = NULL;
     uint32_t          count = 0;
     KvgStatus         status;
 
@@ -150,8 +149,7 @@ KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_
     for (uint32_t c = 0; c < plan->class_count; c++) {
         classes[c] = kvg_place_class(&plan->classes[c], units_max[c]);
     }
-    KVG_TRY(kvg_calloc(placement->hi - placement->lo, sizeof *layers, "a placement's layers", &memory));
-    layers = memory;
+    KVG_TRY(KVG_NEW(placement->hi - placement->lo, "a placement's layers", &layers));
     KVG_TRY_GOTO(fill_layers(placement, layers, &count), out);
     placement->layout_seed = seed_layout(placement, layers, count);
     KvStoreOptions options = { .dev = &placement->device, .layout = placement->options.layout, .layers = layers, .layer_count = count,
@@ -160,6 +158,6 @@ KvgStatus kvg_place_create_store(KvgPlacement *placement, const uint32_t *units_
     fill_facts(placement, &options);
     status = kvg_store_create(&options, &placement->store);
 out:
-    kvg_free(memory);
+    kvg_free(layers);
     return status;
 }

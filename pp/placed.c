@@ -61,7 +61,6 @@ static void fill_rank(const KvgPlacement *placement, uint32_t r, PlacedRank *to)
 static KvgStatus fill(const KvgPlacement *placement, Placed *placed)
 {
     const KvGridPlan *plan = &placement->plan;
-    void             *memory = NULL;
 
     *placed = (Placed){ .tp = plan->tp, .pp = plan->pp, .layout = placement->options.layout, .max_ctx = plan->max_ctx, .ctx = plan->ctx,
                         .prefill_chunk_max = plan->prefill_chunk_max, .max_sequences = placement->options.max_sequences,
@@ -69,8 +68,7 @@ static KvgStatus fill(const KvgPlacement *placement, Placed *placed)
                         .columns = kvg_store_columns(placement->store), .index_pool = kvg_store_index_pool(placement->store),
                         .index_ring = kvg_store_index_ring(placement->store), .cache_tokens = plan->cache_tokens,
                         .max_context = plan->max_context, .class_count = plan->class_count };
-    KVG_TRY(kvg_calloc(plan->ranks_count, sizeof *placed->ranks, "a placement's text", &memory));
-    placed->ranks = memory;
+    KVG_TRY(KVG_NEW(plan->ranks_count, "a placement's text", &placed->ranks));
     for (uint32_t c = 0; c < plan->class_count; c++) {
         fill_class(placement, c, &placed->classes[c]);
     }

@@ -257,7 +257,6 @@ static KvgStatus read_rank(const json_t *object, const char *where, uint32_t cla
 static KvgStatus read_ranks(const json_t *root, Placed *placed)
 {
     uint64_t      count = placed->tp * placed->pp;
-    void         *memory = NULL;
     const json_t *list;
     char          where[32];
 
@@ -265,8 +264,7 @@ static KvgStatus read_ranks(const json_t *root, Placed *placed)
         return kvg_fail(KVG_EFORMAT, "placement: tp %" PRIu64 " x pp %" PRIu64 " are more than %d ranks", placed->tp, placed->pp, RANKS_MAX);
     }
     KVG_TRY(read_list(root, "ranks", "", count, count, &list)); /* so that what is allocated follows from the text's size */
-    KVG_TRY(kvg_calloc(count, sizeof *placed->ranks, "a placement's ranks", &memory));
-    placed->ranks = memory;
+    KVG_TRY(KVG_NEW(count, "a placement's ranks", &placed->ranks));
     for (uint32_t r = 0; r < count; r++) {
         snprintf(where, sizeof where, "ranks[%u].", r);
         KVG_TRY(read_rank(json_array_get(list, r), where, placed->class_count, &placed->ranks[r]));

@@ -328,18 +328,12 @@ static KvgStatus make_arrays(KvgGrid *grid, KvgSetup *setup)
 {
     RebuildState *state = setup->state;
     size_t        ranks = (size_t)grid->ranks;
-    void         *memory = NULL;
 
-    KVG_TRY(kvg_calloc(ranks, 1, "rebuilding", &memory));
-    setup->member = memory;
-    KVG_TRY(kvg_calloc(ranks, 1, "rebuilding", &memory));
-    state->survivor = memory;
-    KVG_TRY(kvg_calloc(ranks, 1, "rebuilding", &memory));
-    state->lost_told = memory;
-    KVG_TRY(kvg_calloc(ranks, sizeof *state->said, "rebuilding", &memory));
-    state->said = memory;
-    KVG_TRY(kvg_calloc(ranks, sizeof *state->said_bytes, "rebuilding", &memory));
-    state->said_bytes = memory;
+    KVG_TRY(KVG_NEW(ranks, "rebuilding", &setup->member));
+    KVG_TRY(KVG_NEW(ranks, "rebuilding", &state->survivor));
+    KVG_TRY(KVG_NEW(ranks, "rebuilding", &state->lost_told));
+    KVG_TRY(KVG_NEW(ranks, "rebuilding", &state->said));
+    KVG_TRY(KVG_NEW(ranks, "rebuilding", &state->said_bytes));
     return KVG_OK;
 }
 

@@ -208,15 +208,12 @@ KvgStatus kvg_rebuild_carry_prepare(KvgSetup *setup)
         const ModelPlan *plan = &kvg_rebuild_placement(setup, state->entries[i].said->placement)->config.plan;
         most = plan->n_layer + plan->n_mtp > most ? plan->n_layer + plan->n_mtp : most;
     }
-    KVG_TRY(kvg_calloc(ranks, sizeof *state->walks, "rebuilding", &memory));
-    state->walks = memory;
+    KVG_TRY(KVG_NEW(ranks, "rebuilding", &state->walks));
     KVG_TRY(kvg_calloc(ranks, most, "rebuilding", &memory));
     state->mine = memory;
-    KVG_TRY(kvg_calloc(ranks, 1, "rebuilding", &memory));
-    state->receiver = memory;
+    KVG_TRY(KVG_NEW(ranks, "rebuilding", &state->receiver));
     if (!state->joins) {
-        KVG_TRY(kvg_calloc(KVG_CARRY_PIECE, 1, "rebuilding", &memory));
-        state->buffer = memory;
+        KVG_TRY(KVG_NEW(KVG_CARRY_PIECE, "rebuilding", &state->buffer));
     }
     return KVG_OK;
 }

@@ -195,16 +195,14 @@ static KvgStatus compare_grids(const KvgSetup *setup)
 {
     const RebuildState *state = setup->state;
     int                 ranks = setup->grid->ranks;
-    void               *memory = NULL;
     KvHello            *hellos;
 
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *hellos, "rebuilding", &memory));
-    hellos = memory;
+    KVG_TRY(KVG_NEW((size_t)ranks, "rebuilding", &hellos));
     for (int rank = 0; rank < ranks; rank++) {
         hellos[rank] = kvg_rebuild_hello(state, rank)->hello;
     }
     KvgStatus status = kvg_hello_compare(hellos, ranks, setup->grid->rank);
-    kvg_free(memory);
+    kvg_free(hellos);
     return status;
 }
 
@@ -213,7 +211,6 @@ static KvgStatus compare_places(const KvgSetup *setup)
     const RebuildState *state = setup->state;
     int                 ranks = setup->grid->ranks, first = kvg_rebuild_first_survivor(state);
     uint64_t            placements = kvg_rebuild_hello(state, first)->placements;
-    void               *memory = NULL;
     const void        **blocks;
     KvgStatus           status = KVG_OK;
 
@@ -223,15 +220,14 @@ static KvgStatus compare_places(const KvgSetup *setup)
                             "first", first, (unsigned long long)placements, rank, (unsigned long long)kvg_rebuild_hello(state, rank)->placements);
         }
     }
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *blocks, "rebuilding", &memory));
-    blocks = memory;
+    KVG_TRY(KVG_NEW((size_t)ranks, "rebuilding", &blocks));
     for (uint64_t i = 0; i < placements && status == KVG_OK; i++) {
         for (int rank = 0; rank < ranks; rank++) {
             blocks[rank] = &kvg_rebuild_place(state, ranks, rank, i)->place;
         }
         status = kvg_place_compare(blocks, ranks);
     }
-    kvg_free(memory);
+    kvg_free(blocks);
     return status;
 }
 

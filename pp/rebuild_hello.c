@@ -70,10 +70,7 @@ static void free_said(Said *said)
 
 static KvgStatus collect(const KvgGrid *grid, Said *said)
 {
-    void *memory = NULL;
-
-    KVG_TRY(kvg_calloc(count_sequences(grid), sizeof *said->sequences, "rebuilding", &memory));
-    said->sequences = memory;
+    KVG_TRY(KVG_NEW(count_sequences(grid), "rebuilding", &said->sequences));
     for (const KvgPlacement *placement = grid->placements; placement != NULL; placement = placement->next) {
         for (uint32_t s = 0; s < placement->options.max_sequences; s++) {
             if (placement->sequences[s].open) {

@@ -116,12 +116,10 @@ static KvgStatus lay(KvgSetup *setup, KvgPlacement *placement, uint64_t i)
     const RebuildState *state = setup->state;
     int                 ranks = setup->grid->ranks;
     const uint64_t     *bytes = kvg_rebuild_state_bytes(state, ranks, kvg_rebuild_first_survivor(state), i);
-    void               *memory = NULL;
 
     KVG_TRY(check_memory(placement, bytes[setup->grid->rank], setup->grid->rank));
     placement->number = (uint32_t)told_place(setup, i)->number;
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof *bytes, "a placement", &memory));
-    placement->state_bytes = memory;
+    KVG_TRY(KVG_NEW((size_t)ranks, "a placement", &placement->state_bytes));
     memcpy(placement->state_bytes, bytes, (size_t)ranks * sizeof *bytes);
     KVG_TRY(kvg_place_lay(placement));
     return check_units(setup, placement, told_place(setup, i));

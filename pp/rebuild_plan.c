@@ -157,13 +157,11 @@ static KvgStatus fill(const KvgSetup *setup, Merge *merge)
     RebuildState *state = setup->state;
     RebuildEntry  entry = { 0 };
     uint64_t      most = 0;
-    void         *memory = NULL;
 
     for (int rank = 0; rank < setup->grid->ranks; rank++) {
         most += state->survivor[rank] ? kvg_rebuild_hello(state, rank)->sequences : 0;
     }
-    KVG_TRY(kvg_calloc(most, sizeof *state->entries, "rebuilding", &memory));
-    state->entries = memory;
+    KVG_TRY(KVG_NEW(most, "rebuilding", &state->entries));
     while (take_next(merge, &entry)) {
         RebuildEntry *kept = &state->entries[state->entry_count++];
         *kept = entry;
@@ -181,7 +179,6 @@ KvgStatus kvg_rebuild_plan(KvgSetup *setup)
 {
     RebuildState *state = setup->state;
     Merge         merge = { setup, NULL };
-    void         *memory = NULL;
     int           first = 0;
 
     while (!state->survivor[first]) {
@@ -190,10 +187,9 @@ KvgStatus kvg_rebuild_plan(KvgSetup *setup)
     state->apart |= lists_differ(setup);
     state->running_after = kvg_mix64((state->apart ? kvg_rebuild_hello(state, first)->epoch : kvg_rebuild_hello(state, first)->running) ^
                                      kvg_name_hash("kvg_grid_rebuild"));
-    KVG_TRY(kvg_calloc((size_t)setup->grid->ranks, sizeof *merge.at, "rebuilding", &memory));
-    merge.at = memory;
+    KVG_TRY(KVG_NEW((size_t)setup->grid->ranks, "rebuilding", &merge.at));
     KvgStatus status = fill(setup, &merge);
-    kvg_free(memory);
+    kvg_free(merge.at);
     return status;
 }
 

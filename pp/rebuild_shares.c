@@ -75,25 +75,22 @@ KvgStatus kvg_rebuild_find_shares(const KvgSequence *const *sequences, uint64_t 
 {
     ShareWalk walk = { .count = 0 }, again;
     uint64_t  most = 1;
-    void     *holder = NULL, *memory = NULL;
     KvgStatus status;
 
     for (uint64_t i = 0; i < count; i++) {
         uint64_t chunks = chunks_of(sequences[i]->placement);
         most = chunks > most ? chunks : most;
     }
-    KVG_TRY(kvg_calloc(most, sizeof *walk.holder, "rebuilding", &holder));
-    walk.holder = holder;
+    KVG_TRY(KVG_NEW(most, "rebuilding", &walk.holder));
     again = walk;
     walk_all(&walk, sequences, count);
-    status = kvg_calloc(walk.count, sizeof **shares, "rebuilding", &memory);
+    status = KVG_NEW(walk.count, "rebuilding", &again.out);
     if (status == KVG_OK) {
-        again.out = memory;
         walk_all(&again, sequences, count);
-        *shares = memory;
+        *shares = again.out;
         *share_count = walk.count;
     }
-    kvg_free(holder);
+    kvg_free(walk.holder);
     return status;
 }
 

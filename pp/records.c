@@ -12,12 +12,10 @@ static KvgStatus create_slot(KvgVotes *votes, KvRecordSlot *slot)
     size_t   ranks = (size_t)votes->grid->ranks;
     /* records are read as words: each buffer starts on one */
     size_t   stride = (votes->record_bytes + 7) / 8 * 8;
-    void    *records = NULL, *present = NULL, *bytes = NULL;
+    void    *bytes = NULL;
 
-    KVG_TRY(kvg_calloc(ranks, sizeof(KvVoteRecord *), "vote records", &records));
-    slot->record = records;
-    KVG_TRY(kvg_calloc(ranks, 1, "vote records", &present));
-    slot->present = present;
+    KVG_TRY(KVG_NEW(ranks, "vote records", &slot->record));
+    KVG_TRY(KVG_NEW(ranks, "vote records", &slot->present));
     KVG_TRY(kvg_calloc(ranks, stride, "vote records", &bytes));
     for (size_t rank = 0; rank < ranks; rank++) {
         slot->record[rank] = (KvVoteRecord *)((uint8_t *)bytes + rank * stride);
@@ -27,15 +25,11 @@ static KvgStatus create_slot(KvgVotes *votes, KvRecordSlot *slot)
 
 KvgStatus kvg_records_create(KvgVotes *votes)
 {
-    void *memory = NULL;
-
-    KVG_TRY(kvg_calloc(votes->ring, sizeof(KvRecordSlot), "vote records", &memory));
-    votes->records = memory;
+    KVG_TRY(KVG_NEW(votes->ring, "vote records", &votes->records));
     for (uint32_t i = 0; i < votes->ring; i++) {
         KVG_TRY(create_slot(votes, &votes->records[i])); /* kvg_records_destroy frees what was made */
     }
-    KVG_TRY(kvg_calloc((size_t)votes->grid->ranks, sizeof(KvVoteRecord *), "the vote", &memory));
-    votes->votes = memory;
+    KVG_TRY(KVG_NEW((size_t)votes->grid->ranks, "the vote", &votes->votes));
     return KVG_OK;
 }
 

@@ -41,10 +41,8 @@ static KvgStatus prepare(ResizeState *state, void *const *hellos)
     KvgPlacement *placement = state->voted.placement;
     uint32_t      units[KVG_CLASSES_MAX] = { 0 };
     int           ranks = placement->grid->ranks;
-    void         *memory = NULL;
 
-    KVG_TRY(kvg_calloc((size_t)ranks, sizeof(uint64_t), "a resize", &memory));
-    state->state_bytes = memory;
+    KVG_TRY(KVG_NEW((size_t)ranks, "a resize", &state->state_bytes));
     for (int rank = 0; rank < ranks; rank++) {
         state->state_bytes[rank] = bytes_of(placement->grid, hellos, rank);
     }

@@ -30,21 +30,14 @@ static RunBlock block_at(void *memory, uint32_t slots)
 static KvgStatus open_host_side(KvgBatch *batch, KvgRun *run)
 {
     uint32_t slots = batch->slots, store_slots = batch->placement->options.max_sequences;
-    void    *memory = NULL;
 
     KVG_TRY(kvg_calloc(1, run->block_bytes, "a run", &run->block_memory));
-    KVG_TRY(kvg_calloc(slots, sizeof(uint32_t), "a run", &memory));
-    run->rows = memory;
-    KVG_TRY(kvg_calloc(slots, 1, "a run", &memory));
-    run->refusal = memory;
-    KVG_TRY(kvg_calloc(slots, sizeof(uint64_t), "a run", &memory));
-    run->base = memory;
-    KVG_TRY(kvg_calloc(slots, sizeof(uint32_t), "a run", &memory));
-    run->result_rows = memory;
-    KVG_TRY(kvg_calloc(store_slots, sizeof(uint32_t), "a run", &memory));
-    run->lengths = memory;
-    KVG_TRY(kvg_calloc(store_slots, sizeof(int32_t), "a run", &memory));
-    run->columns = memory;
+    KVG_TRY(KVG_NEW(slots, "a run", &run->rows));
+    KVG_TRY(KVG_NEW(slots, "a run", &run->refusal));
+    KVG_TRY(KVG_NEW(slots, "a run", &run->base));
+    KVG_TRY(KVG_NEW(slots, "a run", &run->result_rows));
+    KVG_TRY(KVG_NEW(store_slots, "a run", &run->lengths));
+    KVG_TRY(KVG_NEW(store_slots, "a run", &run->columns));
     return KVG_OK;
 }
 
@@ -82,12 +75,11 @@ static KvgStatus open_device_side(KvgBatch *batch, KvgRun *run)
 
 KvgStatus kvg_run_open(KvgBatch *batch)
 {
-    void     *memory = NULL;
     KvgRun   *run;
     KvgStatus status;
 
-    KVG_TRY(kvg_calloc(1, sizeof *run, "a run", &memory));
-    batch->run = run = memory;
+    KVG_TRY(KVG_NEW(1, "a run", &run));
+    batch->run = run;
     run->slots = batch->slots;
     run->block_bytes = block_bytes(batch->slots);
     KVG_TRY_GOTO(open_host_side(batch, run), err_close);

@@ -322,13 +322,13 @@ static KvgStatus phase_catch_up(KvgSetup *setup)
     KvgGrid *grid = setup->grid;
     int      ahead = setup->gather.ahead;
     uint32_t epoch = 0;
-    void    *heard = NULL;
+    uint8_t *heard = NULL;
     KvgStatus status;
 
-    KVG_TRY(kvg_calloc((size_t)grid->ranks, 1, "settling", &heard));
+    KVG_TRY(KVG_NEW((size_t)grid->ranks, "settling", &heard));
     KVG_TRY_GOTO(kvg_gather_hear(&setup->gather, ahead, &epoch), out);
     KVG_TRY_GOTO(check_hello(setup, ahead), out);
-    ((uint8_t *)heard)[ahead] = 1;
+    heard[ahead] = 1;
     apply(setup, heard, epoch);
     grid->settling = 1;
     status = phase_say(setup);

@@ -257,13 +257,10 @@ static KvgStatus make(const KvgGrid *grid, TapsState *state)
     /* From what every rank has in common, so that all walk the same number of pieces. */
     state->piece_rows = kvg_max_u64(PIECE_BYTES / (sink->n_taps * slot_bytes(sink)), 1);
     KVG_TRY(kvg_tap_rows_whole(sink, state->rows));
-    KVG_TRY(kvg_calloc((size_t)grid->ranks, 1, "gathering taps", &memory));
-    state->receiver = memory;
+    KVG_TRY(KVG_NEW((size_t)grid->ranks, "gathering taps", &state->receiver));
     memset(state->receiver + (grid->pp - 1) * grid->tp, 1, grid->tp);
-    KVG_TRY(kvg_calloc(grid->pp, sizeof *state->lo, "gathering taps", &memory));
-    state->lo = memory;
-    KVG_TRY(kvg_calloc(grid->pp, sizeof *state->hi, "gathering taps", &memory));
-    state->hi = memory;
+    KVG_TRY(KVG_NEW(grid->pp, "gathering taps", &state->lo));
+    KVG_TRY(KVG_NEW(grid->pp, "gathering taps", &state->hi));
     if (sends(grid)) {
         KVG_TRY(kvg_calloc(kvg_min_u64(state->piece_rows, state->rows), sink->own * slot_bytes(sink), "gathering taps", &memory));
         state->piece = memory;

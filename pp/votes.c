@@ -4,30 +4,20 @@
 static KvgStatus create_step(KvgVotes *votes, KvgStep *step)
 {
     uint32_t most = votes->max_step_sequences;
-    void    *memory = NULL;
 
     step->votes = votes;
-    KVG_TRY(kvg_calloc(most, sizeof(KvStepEntry), "steps", &memory));
-    step->entries = memory;
-    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
-    step->rows = memory;
-    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
-    step->accepted = memory;
-    KVG_TRY(kvg_calloc(most, sizeof(uint32_t), "steps", &memory));
-    step->replay = memory;
-    KVG_TRY(kvg_calloc(most, sizeof(uint64_t), "steps", &memory));
-    step->first_row = memory;
-    KVG_TRY(kvg_calloc(most, 1, "steps", &memory));
-    step->refusal = memory;
+    KVG_TRY(KVG_NEW(most, "steps", &step->entries));
+    KVG_TRY(KVG_NEW(most, "steps", &step->rows));
+    KVG_TRY(KVG_NEW(most, "steps", &step->accepted));
+    KVG_TRY(KVG_NEW(most, "steps", &step->replay));
+    KVG_TRY(KVG_NEW(most, "steps", &step->first_row));
+    KVG_TRY(KVG_NEW(most, "steps", &step->refusal));
     return KVG_OK;
 }
 
 static KvgStatus create_parts(KvgVotes *votes)
 {
-    void *memory = NULL;
-
-    KVG_TRY(kvg_calloc(votes->ring, sizeof(KvgStep), "steps", &memory));
-    votes->steps = memory;
+    KVG_TRY(KVG_NEW(votes->ring, "steps", &votes->steps));
     for (uint32_t i = 0; i < votes->ring; i++) {
         KVG_TRY(create_step(votes, &votes->steps[i]));
     }
@@ -37,12 +27,10 @@ static KvgStatus create_parts(KvgVotes *votes)
 
 KvgStatus kvg_votes_create(KvgGrid *grid, uint32_t max_step_sequences, KvgVotes **votes_p)
 {
-    void     *memory = NULL;
     KvgVotes *votes;
     KvgStatus status;
 
-    KVG_TRY(kvg_calloc(1, sizeof *votes, "votes", &memory));
-    votes = memory;
+    KVG_TRY(KVG_NEW(1, "votes", &votes));
     votes->grid = grid;
     votes->max_step_sequences = max_step_sequences;
     votes->record_bytes = kvg_vote_record_bytes(max_step_sequences);

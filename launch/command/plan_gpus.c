@@ -33,7 +33,7 @@ static KvgStatus plan_overweight(const PlanReport *report, const ModelConfig *co
     snprintf(grid->why, sizeof grid->why, "%s", kvg_last_error());
     options->device_bytes = NULL;
     KVG_TRY(kvg_grid_plan(config, options, &grid->plan)); /* for the weights of each rank */
-    status = kvg_calloc(grid->plan.ranks_count, sizeof *state, "the ranks' memory", (void **)&state);
+    status = KVG_NEW(grid->plan.ranks_count, "the ranks' memory", &state);
     for (uint32_t r = 0; status == KVG_OK && r < grid->plan.ranks_count; r++) {
         state[r] = kvg_monus_u64(kvg_monus_u64(report->arguments->device_memory, grid->plan.ranks[r].weight_bytes),
                                  report->arguments->reserve_bytes);
@@ -49,7 +49,7 @@ static KvgStatus plan_overweight(const PlanReport *report, const ModelConfig *co
 
 static KvgStatus fill_device(const PlanReport *report, uint64_t ranks, uint64_t **device)
 {
-    KVG_TRY(kvg_calloc(ranks, sizeof **device, "the ranks' memory", (void **)device));
+    KVG_TRY(KVG_NEW(ranks, "the ranks' memory", device));
     for (uint64_t r = 0; r < ranks; r++) {
         (*device)[r] = report->arguments->device_memory;
     }
@@ -122,7 +122,7 @@ KvgStatus kvg_plan_grid(const PlanReport *report, uint32_t tp, uint32_t pp, Plan
         options.device_bytes = device;
     }
     if (report->arguments->fence != NULL) {
-        KVG_TRY_GOTO(kvg_calloc((size_t)pp + 2, sizeof *fence, "the fence", (void **)&fence), done);
+        KVG_TRY_GOTO(KVG_NEW((size_t)pp + 2, "the fence", &fence), done);
         KVG_TRY_GOTO(read_fence(report, pp, fence), done);
         options.fence = fence;
     }
@@ -186,7 +186,7 @@ KvgStatus kvg_plan_gpus(PlanReport *report, uint32_t gpus)
     for (uint32_t tp = 1; tp <= gpus; tp++) {
         divisors += gpus % tp == 0;
     }
-    KVG_TRY(kvg_calloc(divisors, sizeof *report->grids, "the grids", (void **)&report->grids));
+    KVG_TRY(KVG_NEW(divisors, "the grids", &report->grids));
     for (uint32_t tp = 1; tp <= gpus; tp++) {
         PlanGrid *grid = &report->grids[report->grid_count];
         KvgStatus refusal;

@@ -71,7 +71,7 @@ KvgStatus kvg_plan_trace(const KvGridPlan *plan, const Trace *trace, TraceFit *f
     TraceFit   found = { .requests = trace->count, .limiting_rank = -1 };
     KvgStatus  status = KVG_OK;
 
-    KVG_TRY(kvg_calloc(plan->ranks_count, sizeof *totals, "the ranks' totals", (void **)&totals));
+    KVG_TRY(KVG_NEW(plan->ranks_count, "the ranks' totals", &totals));
     for (size_t i = 0; i < trace->count && status == KVG_OK; i++) {
         uint64_t rows = (uint64_t)trace->requests[i].context + trace->requests[i].generated;
 

@@ -50,12 +50,10 @@ static KvgStatus resolve_policy(const ReplayOptions *options, KvgPolicy *policy)
 static KvgStatus load_requests(const ReplayOptions *options, ReplayInput *input)
 {
     Trace     trace = { 0 };
-    void     *memory = NULL;
     KvgStatus status = KVG_OK;
     KVG_TRY(kvg_trace_load(options->trace, &trace));
     input->count = kvg_min_u64(trace.count, options->requests);
-    KVG_TRY_GOTO(kvg_calloc(input->count, sizeof(ReplayRequest), "the requests", &memory), err_free_trace);
-    input->requests = memory;
+    KVG_TRY_GOTO(KVG_NEW(input->count, "the requests", &input->requests), err_free_trace);
     for (uint64_t i = 0; i < input->count; i++) {
         ReplayRequest whole = { trace.requests[i].context, trace.requests[i].generated };
         input->requests[i] = kvg_replay_clip(whole, options->max_tokens);
@@ -105,7 +103,6 @@ static KvgStatus choose_sequences(const ReplayOptions *options, const ReplayLaun
 {
     const KvgBootstrap *bootstrap = &launch->bootstrap;
     uint64_t            slot_bytes = 0, sequences = options->concurrency;
-    void               *memory = NULL;
     for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
         slot_bytes = kvg_max_u64(slot_bytes, plan->ranks[rank].slot_bytes);
     }
@@ -115,16 +112,16 @@ static KvgStatus choose_sequences(const ReplayOptions *options, const ReplayLaun
     if (slot_bytes > 0 && options->memory == 0) {
         sequences = kvg_max_u64(1, kvg_min_u64(sequences, available / 2 / slot_bytes));
     }
-    if (kvg_calloc((size_t)bootstrap->ranks, sizeof sequences, "the ranks' room for sequences", &memory) != KVG_OK) {
+    uint64_t *all = NULL;
+    if (KVG_NEW((size_t)bootstrap->ranks, "the ranks' room for sequences", &all) != KVG_OK) {
         kvg_replay_launch_abort(launch, KVG_EXIT_FAILED); /* the others are in the all-gather */
     }
-    uint64_t *all = memory;
     KvgStatus status = bootstrap->allgather(bootstrap->user, &sequences, all, sizeof sequences, launch->timeout_ms);
     for (int rank = 0; rank < bootstrap->ranks && status == KVG_OK; rank++) {
         sequences = kvg_min_u64(sequences, all[rank]);
     }
     input->sequences = (uint32_t)sequences;
-    kvg_free(memory);
+    kvg_free(all);
     return status;
 }
 

@@ -27,9 +27,8 @@ static size_t entry_bytes(const ReplayDigests *digests)
 static KvgStatus agree_leaves_max(const ReplayLaunch *launch, uint32_t leaves, uint32_t *leaves_max)
 {
     const KvgBootstrap *bootstrap = &launch->bootstrap;
-    void               *memory = NULL;
-    KVG_TRY(kvg_calloc((size_t)bootstrap->ranks, sizeof leaves, "the ranks' leaf counts", &memory));
-    uint32_t *all = memory;
+    uint32_t *all = NULL;
+    KVG_TRY(KVG_NEW((size_t)bootstrap->ranks, "the ranks' leaf counts", &all));
     KvgStatus status = bootstrap->allgather(bootstrap->user, &leaves, all, sizeof leaves, launch->timeout_ms);
     if (status == KVG_OK) {
         *leaves_max = 0;
@@ -37,7 +36,7 @@ static KvgStatus agree_leaves_max(const ReplayLaunch *launch, uint32_t leaves, u
             *leaves_max = all[rank] > *leaves_max ? all[rank] : *leaves_max;
         }
     }
-    kvg_free(memory);
+    kvg_free(all);
     return status;
 }
 
@@ -50,17 +49,14 @@ KvgStatus kvg_replay_digests_create(const ReplayLaunch *launch, uint64_t count, 
     KVG_TRY(agree_leaves_max(launch, leaves, &made.leaves_max));
     made.group = (uint32_t)kvg_max_u64(1, kvg_min_u64(GROUP_MAX, GROUP_BYTES / entry_bytes(&made)));
     made.group_bytes = made.group * entry_bytes(&made);
-    KVG_TRY_GOTO(kvg_calloc(count, sizeof(KvDigest), "the requests' digests", &memory), err_free);
-    made.sequences = memory;
-    KVG_TRY_GOTO(kvg_calloc(count, 1, "the refused requests", &memory), err_free);
-    made.refused = memory;
+    KVG_TRY_GOTO(KVG_NEW(count, "the requests' digests", &made.sequences), err_free);
+    KVG_TRY_GOTO(KVG_NEW(count, "the refused requests", &made.refused), err_free);
     KVG_TRY_GOTO(kvg_calloc(1, made.group_bytes, "this rank's leaves", &memory), err_free);
     made.mine = memory;
     KVG_TRY_GOTO(kvg_calloc(ranks, made.group_bytes, "all ranks' leaves", &memory), err_free);
     made.all = memory;
     if (launch->bootstrap.rank == 0) {
-        KVG_TRY_GOTO(kvg_calloc(ranks * made.leaves_max, sizeof(KvLeaf), "one sequence's leaves", &memory), err_free);
-        made.merged = memory;
+        KVG_TRY_GOTO(KVG_NEW(ranks * made.leaves_max, "one sequence's leaves", &made.merged), err_free);
     }
     *digests = made;
     return KVG_OK;

@@ -13,14 +13,10 @@
 KvgStatus kvg_replay_lane_create(ReplayShared *shared, uint32_t seats, ReplayLane *lane)
 {
     ReplayLane made = { .count = seats };
-    void      *memory = NULL;
     KvgStatus  status = KVG_OK;
-    KVG_TRY_GOTO(kvg_calloc(seats, sizeof(ReplaySeat), "the seats of a batch", &memory), err_free);
-    made.seats = memory;
-    KVG_TRY_GOTO(kvg_calloc(seats, sizeof(uint32_t), "the rows of a step", &memory), err_free);
-    made.asked = memory;
-    KVG_TRY_GOTO(kvg_calloc(seats, sizeof(uint32_t), "the accepted rows of a step", &memory), err_free);
-    made.accepted = memory;
+    KVG_TRY_GOTO(KVG_NEW(seats, "the seats of a batch", &made.seats), err_free);
+    KVG_TRY_GOTO(KVG_NEW(seats, "the rows of a step", &made.asked), err_free);
+    KVG_TRY_GOTO(KVG_NEW(seats, "the accepted rows of a step", &made.accepted), err_free);
     KVG_TRY_GOTO(kvg_batch_create(shared->placement, seats, &made.batch), err_free);
     *lane = made;
     return KVG_OK;

@@ -10,19 +10,15 @@ enum { EVERY_NS = 1000000000 };
 
 KvgStatus kvg_replay_metrics_create(const ReplayOptions *options, const char *model, KvgGrid *grid, KvgPlacement *placement, ReplayMetrics *metrics)
 {
-    void *memory = NULL;
-
     *metrics = (ReplayMetrics){ .path = options->metrics, .model = model, .placement = placement, .rank = kvg_grid_rank(grid),
                                 .rank_count = kvg_grid_ranks(grid), .gap = 1 };
     if (options->metrics == NULL && options->report == NULL) {
         return KVG_OK;
     }
-    KVG_TRY(kvg_calloc((size_t)metrics->rank_count, sizeof(KvgStats), "the ranks' counters", &memory));
-    metrics->ranks = memory;
+    KVG_TRY(KVG_NEW((size_t)metrics->rank_count, "the ranks' counters", &metrics->ranks));
     metrics->ranks[0].size = sizeof(KvgStats);
     if (options->report != NULL) {
-        KVG_TRY(kvg_calloc((size_t)metrics->rank_count, sizeof(ReplaySeries), "the ranks' series", &memory));
-        metrics->series = memory;
+        KVG_TRY(KVG_NEW((size_t)metrics->rank_count, "the ranks' series", &metrics->series));
     }
     return KVG_OK;
 }

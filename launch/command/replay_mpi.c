@@ -94,9 +94,7 @@ KvgStatus kvg_replay_launch_start(ReplayLaunch *launch)
     if (kvg_slurm_is_launched()) {
         KVG_TRY(start_mpi(launch));
     }
-    void *lost = NULL;
-    KVG_TRY(kvg_calloc((size_t)launch->bootstrap.ranks, 1, "the lost ranks", &lost));
-    launch->lost = lost;
+    KVG_TRY(KVG_NEW((size_t)launch->bootstrap.ranks, "the lost ranks", &launch->lost));
     const SlurmView view = kvg_slurm_view();
     return kvg_slurm_check(&view, launch->bootstrap.ranks);
 }

@@ -59,9 +59,7 @@ static KvgStatus create_lanes(ReplayRun *run)
 {
     const uint32_t pp = kvg_grid_pp(run->grid), concurrency = run->shared.concurrency;
     const uint32_t count = pp > 1 ? (uint32_t)kvg_min_u64(2 * pp, concurrency) : 1;
-    void          *memory = NULL;
-    KVG_TRY(kvg_calloc(count, sizeof(ReplayLane), "the batches", &memory));
-    run->shared.lanes = memory;
+    KVG_TRY(KVG_NEW(count, "the batches", &run->shared.lanes));
     for (ReplayShared *shared = &run->shared; shared->lane_count < count; shared->lane_count++) {
         KVG_TRY(kvg_replay_lane_create(shared, (uint32_t)kvg_ceil_div_u64(concurrency, count), &shared->lanes[shared->lane_count]));
     }

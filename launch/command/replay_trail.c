@@ -18,12 +18,9 @@ enum { FIRST_POINTS = 1024, PATH_BYTES = 4096 };
 KvgStatus kvg_replay_trail_create(uint64_t requests, size_t leaves_max, ReplayTrail *trail)
 {
     ReplayTrail made = { .kept = 1, .leaves_max = leaves_max };
-    void       *memory = NULL;
     KvgStatus   status = KVG_OK;
-    KVG_TRY_GOTO(kvg_calloc(requests, sizeof(ReplayTrailPoint), "the trail's requests", &memory), err_free);
-    made.terms = memory;
-    KVG_TRY_GOTO(kvg_calloc(leaves_max, sizeof(KvLeaf), "the trail's leaves", &memory), err_free);
-    made.leaves = memory;
+    KVG_TRY_GOTO(KVG_NEW(requests, "the trail's requests", &made.terms), err_free);
+    KVG_TRY_GOTO(KVG_NEW(leaves_max, "the trail's leaves", &made.leaves), err_free);
     *trail = made;
     return KVG_OK;
 err_free:

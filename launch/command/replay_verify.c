@@ -13,17 +13,12 @@ KvgStatus kvg_replay_check_create(const ReplayPlanes *planes, ReplayCheck *check
 {
     const size_t elements = planes->row_elements_max > REPLAY_STATE_SAMPLE ? planes->row_elements_max : REPLAY_STATE_SAMPLE;
     ReplayCheck  made = { 0 };
-    void        *memory = NULL;
     KvgStatus    status = KVG_OK;
-    KVG_TRY_GOTO(kvg_calloc(elements, sizeof(float), "values to check", &memory), err_free);
-    made.values = memory;
-    KVG_TRY_GOTO(kvg_calloc(elements, sizeof(float), "an update to check", &memory), err_free);
-    made.inputs = memory;
-    KVG_TRY_GOTO(kvg_calloc(elements, sizeof(float), "a row to check, encoded", &memory), err_free);
-    made.bytes = memory;
+    KVG_TRY_GOTO(KVG_NEW(elements, "values to check", &made.values), err_free);
+    KVG_TRY_GOTO(KVG_NEW(elements, "an update to check", &made.inputs), err_free);
+    KVG_TRY_GOTO(KVG_NEW(elements * sizeof(float), "a row to check, encoded", &made.bytes), err_free);
     if (planes->pool_elements_max > 0) {
-        KVG_TRY_GOTO(kvg_calloc(planes->pool_elements_max, sizeof(float), "a pool to check", &memory), err_free);
-        made.pool = memory;
+        KVG_TRY_GOTO(KVG_NEW(planes->pool_elements_max, "a pool to check", &made.pool), err_free);
     }
     *check = made;
     return KVG_OK;

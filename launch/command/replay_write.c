@@ -13,10 +13,8 @@ KvgStatus kvg_replay_write_create(uint64_t rows, ReplayShared *shared)
     shared->k = memory;
     KVG_TRY(kvg_calloc(rows, row_elements * sizeof(float), "a step's V or index rows", &memory));
     shared->v = memory;
-    KVG_TRY(kvg_calloc(rows, sizeof(uint64_t), "a step's row keys", &memory));
-    shared->recurrent.keys = memory;
-    KVG_TRY(kvg_calloc(rows, sizeof(float *), "a step's columns", &memory));
-    shared->recurrent.heads = memory;
+    KVG_TRY(KVG_NEW(rows, "a step's row keys", &shared->recurrent.keys));
+    KVG_TRY(KVG_NEW(rows, "a step's columns", &shared->recurrent.heads));
     shared->recurrent.x = shared->k;
     return KVG_OK;
 }

@@ -216,7 +216,7 @@ KvgStatus kvg_trace_parse(const char *text, size_t bytes, const char *name, Trac
     KvgStatus status;
 
     KVG_TRY(read_header(&reader, &columns));
-    KVG_TRY(kvg_calloc(count_lines(reader.rest), sizeof *read.requests, "the trace's requests", (void **)&read.requests));
+    KVG_TRY(KVG_NEW(count_lines(reader.rest), "the trace's requests", &read.requests));
     KVG_TRY_GOTO(read_requests(&reader, &columns, &read), err_free);
     *trace = read;
     return KVG_OK;
@@ -244,7 +244,7 @@ static KvgStatus read_file(FILE *file, const char *path, char **text, size_t *by
 {
     size_t room = 1 << 20;
 
-    KVG_TRY(kvg_calloc(room, 1, "the trace", (void **)text));
+    KVG_TRY(KVG_NEW(room, "the trace", text));
     *bytes = 0;
     while (!feof(file)) {
         if (*bytes == TEXT_MOST) {

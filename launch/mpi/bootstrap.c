@@ -49,16 +49,13 @@ static KvgStatus gather_new(size_t ranks, const void *mine, size_t bytes, Gather
     if (bytes > INT32_MAX || !kvg_mul_u64(ranks, bytes, &all_bytes)) {
         return kvg_fail(KVG_EOVERFLOW, "MPI bootstrap: an all-gather of %zu bytes a rank; at most %d", bytes, INT32_MAX);
     }
-    KVG_TRY_GOTO(kvg_calloc(ranks, sizeof(MPI_Request), "an all-gather", &memory), err_free);
-    gather->receives = memory;
-    KVG_TRY_GOTO(kvg_calloc(ranks, sizeof(MPI_Request), "an all-gather", &memory), err_free);
-    gather->sends = memory;
+    KVG_TRY_GOTO(KVG_NEW(ranks, "an all-gather", &gather->receives), err_free);
+    KVG_TRY_GOTO(KVG_NEW(ranks, "an all-gather", &gather->sends), err_free);
     KVG_TRY_GOTO(kvg_calloc(1, bytes, "an all-gather", &memory), err_free);
     gather->mine = memory;
     KVG_TRY_GOTO(kvg_calloc(1, (size_t)all_bytes, "an all-gather", &memory), err_free);
     gather->all = memory;
-    KVG_TRY_GOTO(kvg_calloc(ranks, sizeof(int), "an all-gather", &memory), err_free);
-    gather->missing = memory;
+    KVG_TRY_GOTO(KVG_NEW(ranks, "an all-gather", &gather->missing), err_free);
     for (size_t rank = 0; rank < ranks; rank++) {
         gather->receives[rank] = gather->sends[rank] = MPI_REQUEST_NULL;
     }
@@ -171,14 +168,12 @@ static KvgStatus mpi_allgather(void *user, const void *mine, void *all, size_t b
 
 KvgStatus kvg_mpi_bootstrap(MPI_Comm communicator, KvgBootstrap *bootstrap)
 {
-    void *memory = NULL;
-
     if (bootstrap == NULL) {
         return kvg_fail(KVG_EINVAL, "MPI bootstrap: no place for it was given");
     }
     KVG_TRY(kvg_mpi_check(communicator, "MPI bootstrap"));
-    KVG_TRY(kvg_calloc(1, sizeof(MpiBootstrap), "an MPI bootstrap", &memory));
-    MpiBootstrap *self = memory;
+    MpiBootstrap *self = NULL;
+    KVG_TRY(KVG_NEW(1, "an MPI bootstrap", &self));
     KvgStatus     status = kvg_mpi_duplicate(communicator, &self->comm);
 
     if (status != KVG_OK) {

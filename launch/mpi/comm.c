@@ -78,14 +78,12 @@ static const KvCommOps mpi_comm_ops = {
 
 KvgStatus kvg_mpi_comm_create(MPI_Comm communicator, KvComm *comm)
 {
-    void *memory = NULL;
-
     if (comm == NULL) {
         return kvg_fail(KVG_EINVAL, "MPI comm: no place for it was given");
     }
     KVG_TRY(kvg_mpi_check(communicator, "MPI comm"));
-    KVG_TRY(kvg_calloc(1, sizeof(MpiComm), "an MPI comm", &memory));
-    MpiComm *self = memory;
+    MpiComm *self = NULL;
+    KVG_TRY(KVG_NEW(1, "an MPI comm", &self));
 
     self->messages.matched = MPI_MESSAGE_NULL;
     self->records.lent = -1;

@@ -85,14 +85,10 @@ static KvgStatus records_allocate(MpiComm *self)
     size_t      peers = (size_t)records->peers, count = peers * KVG_MPI_RECEIVE_DEPTH;
     void       *memory = NULL;
 
-    KVG_TRY(kvg_calloc(peers, sizeof(int), "the peers of an MPI comm", &memory));
-    records->peer_ranks = memory;
-    KVG_TRY(kvg_calloc(count, sizeof(MPI_Request), "receives of an MPI comm", &memory));
-    records->receives = memory;
-    KVG_TRY(kvg_calloc(peers, sizeof(MPI_Request), "receives of an MPI comm", &memory));
-    records->heads = memory;
-    KVG_TRY(kvg_calloc(peers, sizeof(unsigned), "receives of an MPI comm", &memory));
-    records->head_slots = memory;
+    KVG_TRY(KVG_NEW(peers, "the peers of an MPI comm", &records->peer_ranks));
+    KVG_TRY(KVG_NEW(count, "receives of an MPI comm", &records->receives));
+    KVG_TRY(KVG_NEW(peers, "receives of an MPI comm", &records->heads));
+    KVG_TRY(KVG_NEW(peers, "receives of an MPI comm", &records->head_slots));
     KVG_TRY(kvg_calloc(count, records->stride, "receive slots of an MPI comm", &memory));
     records->slots = memory;
     for (size_t i = 0; i < count; i++) {

@@ -126,12 +126,11 @@ static void choose_parts(hwloc_topology_t machine, int with_devices)
 
 KvgStatus kvg_topology_open(const char *from, int with_devices, RankTopology **topology)
 {
-    void     *memory = NULL;
     KvgStatus status = KVG_OK;
 
     setenv("HWLOC_HIDE_ERRORS", "2", 0); /* hwloc's own words about odd firmware would come once a rank */
-    KVG_TRY(kvg_calloc(1, sizeof **topology, "the machine's topology", &memory));
-    RankTopology *opened = memory;
+    RankTopology *opened = NULL;
+    KVG_TRY(KVG_NEW(1, "the machine's topology", &opened));
     if (hwloc_topology_init(&opened->machine) != 0) {
         KVG_TRY_GOTO(kvg_fail(KVG_EIO, "hwloc cannot start: %s", strerror(errno)), err_free);
     }

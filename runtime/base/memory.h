@@ -7,13 +7,25 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "runtime/base/error.h"
 
 /* Zeroed array of `count` elements of `bytes`; the product is checked. ENOMEM names `what`. count 0 gives a valid pointer. */
 KVG_API KvgStatus kvg_calloc(size_t count, size_t bytes, const char *what, void **memory);
-/* Frees what kvg_calloc gave; NULL is allowed. */
+/* Frees what kvg_calloc and KVG_NEW gave; NULL is allowed. */
 KVG_API void kvg_free(void *memory);
+
+/* Makes *array_p an array of `count` zeroed elements of what it points to; it changes only on success. */
+#define KVG_NEW(count, what, array_p) kvg_new((count), sizeof **(array_p), (what), (array_p))
+static inline KvgStatus kvg_new(size_t count, size_t bytes, const char *what, void *array_p)
+{
+    void *fresh = NULL;
+
+    KVG_TRY(kvg_calloc(count, bytes, what, &fresh));
+    memcpy(array_p, &fresh, sizeof fresh); /* it points to a pointer of another type: C lets no void * be stored there */
+    return KVG_OK;
+}
 
 /* A copy of a string, freed by kvg_free. */
 KVG_API KvgStatus kvg_strdup(const char *text, const char *what, char **copy);

@@ -310,23 +310,20 @@ static const KvLivenessOps inproc_liveness_ops = {
 KvgStatus kvg_inproc_create(int ranks, KvInproc **hub_p)
 {
     KvgStatus status = KVG_OK;
-    void     *memory = NULL;
 
     if (hub_p == NULL || ranks < 1 || ranks > RANKS_MAX) {
         return kvg_fail(KVG_EINVAL, "in-process hub of %d ranks; 1 to %d are possible, and the output must be given", ranks,
                         RANKS_MAX);
     }
-    KVG_TRY(kvg_calloc(1, sizeof(KvInproc), "an in-process hub", &memory));
-    KvInproc *hub = memory;
+    KvInproc *hub = NULL;
+    KVG_TRY(KVG_NEW(1, "an in-process hub", &hub));
 
     hub->ranks = ranks;
-    KVG_TRY_GOTO(kvg_calloc((size_t)ranks, sizeof(Member), "the members of an in-process hub", &memory), err_destroy);
-    hub->members = memory;
+    KVG_TRY_GOTO(KVG_NEW((size_t)ranks, "the members of an in-process hub", &hub->members), err_destroy);
     for (int rank = 0; rank < ranks; rank++) {
         hub->members[rank].hub = hub;
         hub->members[rank].rank = rank;
-        KVG_TRY_GOTO(kvg_calloc((size_t)ranks, sizeof(uint64_t), "due times of an in-process rank", &memory), err_destroy);
-        hub->members[rank].message_due_ns = memory;
+        KVG_TRY_GOTO(KVG_NEW((size_t)ranks, "due times of an in-process rank", &hub->members[rank].message_due_ns), err_destroy);
     }
     *hub_p = hub;
     return KVG_OK;

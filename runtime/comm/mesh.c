@@ -21,14 +21,13 @@ KvgStatus kvg_mesh_new(int rank, int ranks, Mesh **mesh_p)
     KvgStatus status = KVG_OK;
     void     *memory = NULL;
 
-    KVG_TRY(kvg_calloc(1, sizeof(Mesh), "a socket mesh", &memory));
-    Mesh *mesh = memory;
+    Mesh *mesh = NULL;
+    KVG_TRY(KVG_NEW(1, "a socket mesh", &mesh));
 
     mesh->rank = rank;
     mesh->ranks = ranks;
     mesh->epoll_fd = -1;
-    KVG_TRY_GOTO(kvg_calloc((size_t)ranks, sizeof(MeshPeer), "the peers of a socket mesh", &memory), err_free);
-    mesh->peers = memory;
+    KVG_TRY_GOTO(KVG_NEW((size_t)ranks, "the peers of a socket mesh", &mesh->peers), err_free);
     for (int peer = 0; peer < ranks; peer++) {
         mesh->peers[peer].fd = -1;
     }

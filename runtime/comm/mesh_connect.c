@@ -414,22 +414,18 @@ static KvgStatus party_run(Party *party, uint64_t deadline_ns)
 static KvgStatus party_new(Party *party)
 {
     size_t ranks = (size_t)party->mesh->ranks;
-    void  *memory = NULL;
 
-    KVG_TRY(kvg_calloc(ranks, sizeof(Link), "mesh set-up", &memory));
-    party->links = memory;
+    KVG_TRY(KVG_NEW(ranks, "mesh set-up", &party->links));
     for (int peer = 0; peer < party->mesh->ranks; peer++) {
         party->links[peer].fd = -1;
         party->links[peer].state = peer < party->mesh->rank ? LINK_IDLE : LINK_NONE;
     }
-    KVG_TRY(kvg_calloc(ranks + GUESTS_EXTRA, sizeof(Guest), "mesh set-up", &memory));
-    party->guests = memory;
+    KVG_TRY(KVG_NEW(ranks + GUESTS_EXTRA, "mesh set-up", &party->guests));
     party->guest_count = party->mesh->ranks + GUESTS_EXTRA;
     for (int i = 0; i < party->guest_count; i++) {
         party->guests[i].fd = -1;
     }
-    KVG_TRY(kvg_calloc(2 * (2 + ranks + (size_t)party->guest_count), sizeof(struct pollfd), "mesh set-up", &memory));
-    party->polls = memory;
+    KVG_TRY(KVG_NEW(2 * (2 + ranks + (size_t)party->guest_count), "mesh set-up", &party->polls));
     return KVG_OK;
 }
 

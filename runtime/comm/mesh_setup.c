@@ -149,14 +149,10 @@ static void mesh_learn(Mesh *mesh, const Setup *setup)
 static KvgStatus setup_new(Setup *setup)
 {
     size_t ranks = (size_t)setup->meeting.bootstrap.ranks;
-    void  *memory = NULL;
 
-    KVG_TRY(kvg_calloc(ranks, sizeof(MeshIdentity), "mesh set-up", &memory));
-    setup->identities = memory;
-    KVG_TRY(kvg_calloc(ranks, sizeof(MeshAddress), "mesh set-up", &memory));
-    setup->addresses = memory;
-    KVG_TRY(kvg_calloc(ranks, sizeof(MeshReady), "mesh set-up", &memory));
-    setup->readies = memory;
+    KVG_TRY(KVG_NEW(ranks, "mesh set-up", &setup->identities));
+    KVG_TRY(KVG_NEW(ranks, "mesh set-up", &setup->addresses));
+    KVG_TRY(KVG_NEW(ranks, "mesh set-up", &setup->readies));
     return KVG_OK;
 }
 

@@ -200,14 +200,12 @@ static KvgStatus spread(Gather *gather)
 static KvgStatus gather_at_host(Gather *gather, const void *mine)
 {
     Rendezvous *self = gather->self;
-    void       *memory = NULL;
 
     for (int rank = 0; rank < self->ranks; rank++) {
         self->seats[rank].heard = 0;
         self->seats[rank].sent = 0;
     }
-    KVG_TRY(kvg_calloc((size_t)self->ranks, sizeof(struct pollfd), "an all-gather", &memory));
-    gather->polls = memory;
+    KVG_TRY(KVG_NEW((size_t)self->ranks, "an all-gather", &gather->polls));
     KvgStatus status = collect(gather);
 
     if (status == KVG_OK) {
@@ -217,7 +215,7 @@ static KvgStatus gather_at_host(Gather *gather, const void *mine)
         gather->deadline_ns = kvg_max_u64(gather->deadline_ns, kvg_clock_ns() + SPREAD_NS_LEAST); /* they do wait a little longer */
         status = spread(gather);
     }
-    kvg_free(memory);
+    kvg_free(gather->polls);
     return status;
 }
 

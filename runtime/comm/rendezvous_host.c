@@ -31,11 +31,8 @@
 
 KvgStatus kvg_rv_party_new(Rendezvous *self, RvParty *party)
 {
-    void *memory = NULL;
-
     *party = (RvParty){ .self = self, .listen_fd = -1, .guest_count = self->ranks + GUESTS_EXTRA };
-    KVG_TRY(kvg_calloc((size_t)party->guest_count, sizeof(RvGuest), "guests of a rendezvous", &memory));
-    party->guests = memory;
+    KVG_TRY(KVG_NEW((size_t)party->guest_count, "guests of a rendezvous", &party->guests));
     for (int i = 0; i < party->guest_count; i++) {
         party->guests[i].link.fd = -1;
     }

@@ -403,7 +403,6 @@ KvgStatus kvg_shm_bootstrap_create(const KvShmOptions *given, KvgBootstrap *boot
 {
     static const KvShmOptions defaults = KVG_SHM_OPTIONS_INIT;
     KvShmOptions              own, *options = &own;
-    void                     *memory = NULL;
     KvgStatus                 status;
 
     KVG_TRY(KVG_SIZED_IN(KvShmOptions, given, defaults, own));
@@ -411,13 +410,12 @@ KvgStatus kvg_shm_bootstrap_create(const KvShmOptions *given, KvgBootstrap *boot
     uint32_t timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
     uint64_t deadline_ns = kvg_clock_ns() + (uint64_t)timeout_ms * 1000000u;
 
-    KVG_TRY(kvg_calloc(1, sizeof(ShmBootstrap), "a shared-memory bootstrap", &memory));
-    ShmBootstrap *self = memory;
+    ShmBootstrap *self = NULL;
+    KVG_TRY(KVG_NEW(1, "a shared-memory bootstrap", &self));
 
     self->rank = options->rank;
     self->ranks = options->ranks;
-    KVG_TRY_GOTO(kvg_calloc((size_t)options->ranks, sizeof(int), "a shared-memory bootstrap", &memory), err_free);
-    self->watches = memory;
+    KVG_TRY_GOTO(KVG_NEW((size_t)options->ranks, "a shared-memory bootstrap", &self->watches), err_free);
     memset(self->watches, -1, (size_t)options->ranks * sizeof(int));
     KVG_TRY_GOTO(gather_all(self, options, deadline_ns, timeout_ms), err_free);
     *bootstrap = (KvgBootstrap)KVG_BOOTSTRAP_INIT;

@@ -279,12 +279,9 @@ static KvgStatus shm_new(int rank, int ranks, ShmComm **shm_p)
 static KvgStatus setup_new(Setup *setup)
 {
     size_t ranks = (size_t)setup->meeting.bootstrap.ranks;
-    void  *memory = NULL;
 
-    KVG_TRY(kvg_calloc(ranks, sizeof(ShmIdentity), "shared-memory set-up", &memory));
-    setup->identities = memory;
-    KVG_TRY(kvg_calloc(ranks, sizeof(ShmReady), "shared-memory set-up", &memory));
-    setup->readies = memory;
+    KVG_TRY(KVG_NEW(ranks, "shared-memory set-up", &setup->identities));
+    KVG_TRY(KVG_NEW(ranks, "shared-memory set-up", &setup->readies));
     return KVG_OK;
 }
 

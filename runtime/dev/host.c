@@ -343,10 +343,10 @@ static const KvDevOps host_memory_ops = {.name = "host_memory", HOST_COMMON_OPS}
 
 static KvgStatus open_host(const KvDevOps *ops, const KvMemory *memory, KvDev *dev)
 {
-    void *host = NULL;
+    HostDev *host = NULL;
 
-    KVG_TRY(kvg_calloc(1, sizeof(HostDev), "the host device", &host));
-    if (memory != NULL) ((HostDev *)host)->memory = *memory;
+    KVG_TRY(KVG_NEW(1, "the host device", &host));
+    if (memory != NULL) host->memory = *memory;
     *dev = (KvDev){.ops = ops, .self = host};
     return KVG_OK;
 }

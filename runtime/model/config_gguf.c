@@ -298,16 +298,13 @@ static KvgStatus plan_layers(const GgufModel *model, ModelConfig *config)
 
 static KvgStatus build(GgufModel *model, ModelConfig *config, GgufList *tensors)
 {
-    void *kinds = NULL;
-
     KVG_TRY(read_arch(model));
     snprintf(config->model_type, sizeof config->model_type, "%s", model->arch);
     KVG_TRY(refuse_unplanned(model));
     KVG_TRY(read_counts(model));
     KVG_TRY(read_schemes(model, config));
     KVG_TRY(kvg_plan_alloc(config, model->n_layer, model->n_mtp));
-    KVG_TRY(kvg_calloc((size_t)model->n_layer + model->n_mtp, 1, "layer kinds", &kinds));
-    model->kinds = kinds; /* kvg_gguf_parse frees it */
+    KVG_TRY(KVG_NEW((size_t)model->n_layer + model->n_mtp, "layer kinds", &model->kinds)); /* kvg_gguf_parse frees it */
     KVG_TRY(kvg_gguf_layer_kinds(model));
     KVG_TRY(plan_layers(model, config));
     config->hidden_size = (uint32_t)kvg_gguf_guess(model, "embedding_length", 0, 0);

@@ -79,7 +79,6 @@ static KvgStatus plan_layers(const JsonModel *model, ModelConfig *config)
 static KvgStatus build(const json_t *root, const char *name, JsonModel *model, ModelConfig *config)
 {
     const char *type;
-    void       *kinds = NULL;
 
     KVG_TRY(kvg_fields_open(root, name, &model->fields));
     type = kvg_field_string(&model->fields, "model_type");
@@ -90,8 +89,7 @@ static KvgStatus build(const json_t *root, const char *name, JsonModel *model, M
     KVG_TRY(kvg_field_u64(&model->fields, CONTEXT, 1, &config->context));
     model->is_latent = kvg_field_has(&model->fields, "kv_lora_rank");
     KVG_TRY(kvg_plan_alloc(config, model->n_layer, model->n_mtp));
-    KVG_TRY(kvg_calloc((size_t)model->n_layer + model->n_mtp, 1, "layer kinds", &kinds));
-    model->kinds = kinds; /* the caller frees it */
+    KVG_TRY(KVG_NEW((size_t)model->n_layer + model->n_mtp, "layer kinds", &model->kinds)); /* the caller frees it */
     KVG_TRY(kvg_json_layer_kinds(model));
     KVG_TRY(plan_layers(model, config));
     config->hidden_size = (uint32_t)kvg_field_guess(&model->fields, "hidden_size|dim|n_embd|d_model", 0);

@@ -209,11 +209,9 @@ static KvgStatus check_alignment(const GgufFile *file)
 static KvgStatus read_entries(Cursor *cursor, GgufFile *file)
 {
     uint64_t key_count = 0;
-    void    *entries = NULL;
 
     KVG_TRY(take_head(cursor, file, &key_count));
-    KVG_TRY(kvg_calloc((size_t)key_count, sizeof(GgufEntry), "the keys of a GGUF file", &entries));
-    file->entries = entries; /* kvg_gguf_open frees them if the rest fails */
+    KVG_TRY(KVG_NEW((size_t)key_count, "the keys of a GGUF file", &file->entries)); /* kvg_gguf_open frees them if the rest fails */
     for (; file->entry_count < key_count; file->entry_count++) {
         KVG_TRY(take_entry(cursor, &file->entries[file->entry_count]));
     }

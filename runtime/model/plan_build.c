@@ -10,14 +10,11 @@
 
 KvgStatus kvg_plan_alloc(ModelConfig *config, uint32_t n_layer, uint32_t n_mtp)
 {
-    void  *layers = NULL, *weight_bytes = NULL;
     size_t count = (size_t)n_layer + n_mtp;
 
     KVG_ASSERT(config->plan.layers == NULL && config->weight_bytes == NULL);
-    KVG_TRY(kvg_calloc(count, sizeof(StatePlan), "a model's plan", &layers));
-    config->plan.layers = layers; /* the config owns it from here, whatever follows */
-    KVG_TRY(kvg_calloc(count, sizeof(uint64_t), "a model's weight bytes", &weight_bytes));
-    config->weight_bytes = weight_bytes;
+    KVG_TRY(KVG_NEW(count, "a model's plan", &config->plan.layers)); /* the config owns it from here, whatever follows */
+    KVG_TRY(KVG_NEW(count, "a model's weight bytes", &config->weight_bytes));
     config->plan.n_layer = n_layer;
     config->plan.n_mtp = n_mtp;
     return KVG_OK;

@@ -23,12 +23,11 @@ void kvg_cache_bring_end(KvBrought *at)
 
 static KvgStatus take(KvBrought *at, size_t bytes, uint64_t chunks)
 {
-    void *memory = NULL, *table = NULL;
+    void *memory = NULL;
 
     KVG_TRY(kvg_calloc(1, bytes, "rows for a digest", &memory));
     at->memory = memory;
-    KVG_TRY(kvg_calloc(chunks, sizeof *at->table, "rows for a digest", &table));
-    at->table = table;
+    KVG_TRY(KVG_NEW(chunks, "rows for a digest", &at->table));
     return KVG_OK;
 }
 

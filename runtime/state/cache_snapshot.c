@@ -37,12 +37,10 @@ KvgStatus kvg_kv_cache_snapshot_into(const KvCache *cache, KvCacheSnapshot *snap
 KvgStatus kvg_kv_cache_snapshot_new(const KvCache *cache, KvCacheSnapshot **snapshot_p)
 {
     KvCacheSnapshot *snapshot;
-    void            *memory = NULL;
     KvgStatus        status;
 
     KVG_TRY(check_quiet(cache));
-    KVG_TRY(kvg_calloc(1, sizeof *snapshot, "a snapshot", &memory));
-    snapshot = memory;
+    KVG_TRY(KVG_NEW(1, "a snapshot", &snapshot));
     snapshot->dev = kvg_store_dev(cache->store);
     snapshot->image_bytes = kvg_store_image_bytes(cache->store);
     if (snapshot->image_bytes > 0) {

@@ -181,19 +181,19 @@ static KvgStatus create_store(Standalone *all, const KvLayerGeometry *layers, ui
 
 static KvgStatus create_stage(Standalone *all, const uint32_t *fence, uint32_t stages, uint32_t stage, KvCache **cache_p)
 {
-    void     *layers = NULL;
-    void     *cache = NULL;
-    KvStore  *store = NULL;
-    uint32_t  count;
-    KvgStatus status;
+    KvLayerGeometry *layers = NULL;
+    KvCache         *cache = NULL;
+    KvStore         *store = NULL;
+    uint32_t         count;
+    KvgStatus        status;
 
-    KVG_TRY(kvg_calloc(1, sizeof(KvCache), "a cache", &cache));
-    KVG_TRY_GOTO(kvg_calloc(all->n_all, sizeof(KvLayerGeometry), "a cache's layers", &layers), err_free_cache);
+    KVG_TRY(KVG_NEW(1, "a cache", &cache));
+    KVG_TRY_GOTO(KVG_NEW(all->n_all, "a cache's layers", &layers), err_free_cache);
     KVG_TRY_GOTO(stage_layers(all, fence, stages, stage, layers, &count), err_free_layers);
     KVG_TRY_GOTO(create_store(all, layers, count, &store), err_free_layers);
     kvg_free(layers);
     kvg_kv_cache_open(store, 0, 1, cache);
-    ((KvCache *)cache)->owns_store = 1;
+    cache->owns_store = 1;
     *cache_p = cache;
     return KVG_OK;
 err_free_layers:

@@ -149,11 +149,10 @@ KvgStatus kvg_latent_validate_restore(const LatentPlaneSnapshot *snapshot, const
 static KvgStatus new_snapshot(const KvCache *cache, const KvLatentView *view, uint64_t len, LatentPlaneSnapshot **snapshot_p)
 {
     LatentPlaneSnapshot *snapshot;
-    void                *memory = NULL, *bytes = NULL;
+    void                *bytes = NULL;
     KvgStatus            status;
 
-    KVG_TRY(kvg_calloc(1, sizeof *snapshot, "a latent snapshot", &memory));
-    snapshot = memory;
+    KVG_TRY(KVG_NEW(1, "a latent snapshot", &snapshot));
     snapshot->dev = kvg_store_dev(cache->store);
     snapshot->shape = shape_of(view);
     snapshot->len = len;
@@ -228,12 +227,11 @@ KvgStatus kvg_latent_snapshot_tail(const KvCache *cache, uint32_t layer, KvgStre
 {
     const KvLatentView *view = NULL;
     LatentTailCapture  *tail;
-    void               *memory = NULL, *bytes = NULL;
+    void               *bytes = NULL;
     KvgStatus           status;
 
     KVG_TRY(check_source(cache, layer, &view));
-    KVG_TRY(kvg_calloc(1, sizeof *tail, "a tail capture", &memory));
-    tail = memory;
+    KVG_TRY(KVG_NEW(1, "a tail capture", &tail));
     *tail = (LatentTailCapture){.dev = kvg_store_dev(cache->store), .layer = layer, .serial = cache->serial, .cuts = cache->cuts.count,
                                 .len = cache->pos, .index_bytes = tail_rows(view, cache->pos) * view->index_row_bytes};
     if (tail->index_bytes > 0) {

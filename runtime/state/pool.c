@@ -19,20 +19,16 @@ KvgStatus kvg_pool_create_counted(KvPool *pool, uint32_t units, uint32_t units_m
 KvgStatus kvg_pool_create(KvPool *pool, uint32_t units, uint32_t units_max)
 {
     KvPool    fresh = {.units_max = units_max};
-    void     *refs = NULL;
-    void     *free_ids = NULL;
     KvgStatus status;
 
     KVG_TRY(check_units(units, units_max));
-    KVG_TRY(kvg_calloc(units_max, sizeof *fresh.refs, "a pool's reference counts", &refs));
-    KVG_TRY_GOTO(kvg_calloc(units_max, sizeof *fresh.free_ids, "a pool's free list", &free_ids), err_free_refs);
-    fresh.refs = refs;
-    fresh.free_ids = free_ids;
+    KVG_TRY(KVG_NEW(units_max, "a pool's reference counts", &fresh.refs));
+    KVG_TRY_GOTO(KVG_NEW(units_max, "a pool's free list", &fresh.free_ids), err_free_refs);
     kvg_pool_resize(&fresh, units);
     *pool = fresh;
     return KVG_OK;
 err_free_refs:
-    kvg_free(refs);
+    kvg_free(fresh.refs);
     return status;
 }
 

@@ -69,11 +69,8 @@ static KvgStatus check_options(const KvStoreOptions *options)
 
 static KvgStatus open_class(KvStore *store, const KvClassGeometry *geometry, StoreClass *class)
 {
-    void *spans = NULL;
-
     class->geometry = *geometry;
-    KVG_TRY(kvg_calloc(store->slots, sizeof *class->spans, "a class's spans", &spans));
-    class->spans = spans;
+    KVG_TRY(KVG_NEW(store->slots, "a class's spans", &class->spans));
     if (store->layout == KVG_LAYOUT_POOL) {
         return kvg_pool_create(&class->pool, geometry->units, geometry->units_max);
     }
@@ -243,17 +240,10 @@ void kvg_store_copy_shared_views(KvStore *store)
 
 static KvgStatus allocate_layers(KvStore *store, const KvStoreOptions *options)
 {
-    void *layers = NULL;
-    void *layer_index = NULL;
-    void *slot_states = NULL;
-
-    KVG_TRY(kvg_calloc(options->layer_count, sizeof *store->layers, "a store's layers", &layers));
-    store->layers = layers;
-    KVG_TRY(kvg_calloc(options->n_layer, sizeof *store->layer_index, "a store's layer index", &layer_index));
-    store->layer_index = layer_index;
-    memset(layer_index, 0xff, options->n_layer * sizeof *store->layer_index);
-    KVG_TRY(kvg_calloc(options->slots, sizeof *store->slot_states, "a store's slots", &slot_states));
-    store->slot_states = slot_states;
+    KVG_TRY(KVG_NEW(options->layer_count, "a store's layers", &store->layers));
+    KVG_TRY(KVG_NEW(options->n_layer, "a store's layer index", &store->layer_index));
+    memset(store->layer_index, 0xff, options->n_layer * sizeof *store->layer_index);
+    KVG_TRY(KVG_NEW(options->slots, "a store's slots", &store->slot_states));
     return KVG_OK;
 }
 
@@ -270,12 +260,10 @@ static KvgStatus take_facts(KvStore *store, const KvStoreOptions *options)
 KvgStatus kvg_store_create(const KvStoreOptions *options, KvStore **store_p)
 {
     KvStore  *store;
-    void     *memory = NULL;
     KvgStatus status;
 
     KVG_TRY(check_options(options));
-    KVG_TRY(kvg_calloc(1, sizeof *store, "a store", &memory));
-    store = memory;
+    KVG_TRY(KVG_NEW(1, "a store", &store));
     store->dev = options->dev;
     store->layout = options->layout;
     store->slots = options->slots;

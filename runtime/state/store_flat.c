@@ -19,14 +19,12 @@ static KvgStatus open_plane(KvStore *store, const StoreClass *class, StorePlane 
     size_t   grain = store->dev->ops->granularity(store->dev->self);
     uint64_t slice = kvg_ceil_div_u64(kvg_store_plane_bytes(plane, class->slice_units), grain) * grain;
     uint64_t reserved;
-    void    *slices = NULL;
 
     if (!kvg_mul_u64(slice, store->slots, &reserved) || reserved > SIZE_MAX / 2) {
         return kvg_fail(KVG_EOVERFLOW, "flat planes of %u slots of %" PRIu64 " bytes do not fit; lower the slots or the context, or "
                         "use the pool layout", store->slots, slice);
     }
-    KVG_TRY(kvg_calloc(store->slots, sizeof *plane->slices, "a plane's slices", &slices));
-    plane->slices = slices;
+    KVG_TRY(KVG_NEW(store->slots, "a plane's slices", &plane->slices));
     KVG_TRY(store->dev->ops->reserve(store->dev->self, reserved, &plane->range));
     for (uint32_t slot = 0; slot < store->slots; slot++) {
         plane->slices[slot] = (KvRange){.base = plane->range.base + slot * slice, .reserved = slice};

@@ -16,18 +16,13 @@
 
 static KvgStatus host_side(KvStore *store, uint64_t words)
 {
-    void *arena = NULL, *noted = NULL, *changes = NULL;
-
     if (words > UINT32_MAX) {
         return kvg_fail(KVG_EOVERFLOW, "chunk tables of %u slots and %u entries do not fit; lower the slots or the context", store->slots,
                         store->table_stride);
     }
-    KVG_TRY(kvg_calloc(words, sizeof(int32_t), "a mirror of tables and lengths", &arena));
-    store->arena = arena;
-    KVG_TRY(kvg_calloc((words + 63) / 64, sizeof *store->noted, "changes of tables and lengths", &noted));
-    store->noted = noted;
-    KVG_TRY(kvg_calloc(words, sizeof *store->changes, "changes of tables and lengths", &changes));
-    store->changes = changes;
+    KVG_TRY(kvg_calloc(words, sizeof(int32_t), "a mirror of tables and lengths", &store->arena));
+    KVG_TRY(KVG_NEW((words + 63) / 64, "changes of tables and lengths", &store->noted));
+    KVG_TRY(KVG_NEW(words, "changes of tables and lengths", &store->changes));
     return KVG_OK;
 }
 

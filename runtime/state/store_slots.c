@@ -113,10 +113,8 @@ KvgStatus kvg_store_open_ring(KvStore *store, StoreLayer *layer)
     KvLatentView *view = &layer->latent;
     int           wraps = store->index_ring < store->max_ctx;
     size_t        tail_bytes = (size_t)(view->pool - 1) * view->index_row_bytes;
-    void         *saved_at = NULL;
 
-    KVG_TRY(kvg_calloc(store->slots, sizeof *layer->saved_at, "an index ring's saves", &saved_at));
-    layer->saved_at = saved_at;
+    KVG_TRY(KVG_NEW(store->slots, "an index ring's saves", &layer->saved_at));
     view->ring_rows = store->index_ring;
     view->ring_slot_bytes = view->ring_rows * view->index_row_bytes + (wraps ? tail_bytes : 0);
     KVG_TRY(take_memory(store, layer, view->ring_slot_bytes, view->ring_rows * view->index_row_bytes));

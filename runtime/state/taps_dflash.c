@@ -10,15 +10,14 @@ struct DflashTapSink {
 KvgStatus kvg_dflash_tap_new(KvDev *dev, const uint32_t *layers, uint32_t n_taps, uint32_t lo, uint32_t hi, uint32_t hidden,
                              uint64_t rows, KvFormat dtype, DflashTapSink **sink_p)
 {
-    void          *memory = NULL, *data = NULL;
+    void          *data = NULL;
     DflashTapSink *sink;
     KvgStatus      status;
 
     if (dev == NULL || dev->ops == NULL || sink_p == NULL) {
         return kvg_fail(KVG_EINVAL, "kvg_dflash_tap_new needs a device and a place for the sink");
     }
-    KVG_TRY(kvg_calloc(1, sizeof *sink, "a DflashTapSink", &memory));
-    sink = memory;
+    KVG_TRY(KVG_NEW(1, "a DflashTapSink", &sink));
     KVG_TRY_GOTO(kvg_tap_rows_create("DflashTapSink", layers, n_taps, lo, hi, hidden, rows, dtype, &sink->rows), err_free);
     KVG_TRY_GOTO(dev->ops->uninit(dev->self, kvg_tap_rows_bytes(&sink->rows), &data), err_destroy);
     sink->rows.dev = *dev;

@@ -47,10 +47,9 @@ static KvgStatus make_stage(HcTapSink *sink)
 
 static KvgStatus make(HcTapSink *sink)
 {
-    void *data = NULL, *scratch = NULL;
+    void *scratch = NULL;
 
-    KVG_TRY(kvg_calloc(kvg_tap_rows_bytes(&sink->rows), 1, "rows of an HcTapSink", &data));
-    sink->rows.data = data;
+    KVG_TRY(KVG_NEW(kvg_tap_rows_bytes(&sink->rows), "rows of an HcTapSink", &sink->rows.data));
     KVG_TRY(kvg_calloc(streams_elements(sink), SCRATCH_ROWS * sizeof(float), "an HcTapSink", &scratch));
     sink->scratch = scratch;
     return make_stage(sink);
@@ -59,15 +58,13 @@ static KvgStatus make(HcTapSink *sink)
 KvgStatus kvg_hc_tap_new(KvDev *dev, const uint32_t *layers, uint32_t n_taps, uint32_t lo, uint32_t hi, uint32_t hidden,
                          uint32_t hc_mult, uint64_t rows, uint64_t origin, int staged, HcTapSink **sink_p)
 {
-    void      *memory = NULL;
     HcTapSink *sink;
     KvgStatus  status;
 
     if (dev == NULL || dev->ops == NULL || sink_p == NULL || hc_mult == 0) {
         return kvg_fail(KVG_EINVAL, "kvg_hc_tap_new needs a device, at least one stream (hc_mult %u) and a place for the sink", hc_mult);
     }
-    KVG_TRY(kvg_calloc(1, sizeof *sink, "an HcTapSink", &memory));
-    sink = memory;
+    KVG_TRY(KVG_NEW(1, "an HcTapSink", &sink));
     sink->dev = *dev;
     sink->hc_mult = hc_mult;
     sink->staged = staged != 0;
