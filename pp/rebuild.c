@@ -132,12 +132,13 @@ static KvgStatus settled(KvgSetup *setup)
 
 static KvgStatus try_again(const KvgSetup *setup, KvgStatus status)
 {
-    Voted *voted = setup->state;
+    Voted   *voted = setup->state;
+    uint64_t now = kvg_grid_now(setup->grid);
 
-    if (voted->answered_ns == 0) {
-        voted->answered_ns = kvg_grid_now(setup->grid);
+    if (status == KVG_OK || voted->answered_ns == 0) {
+        voted->answered_ns = now; /* each stage, and each piece, has a deadline of its own: rows may have been on their way for longer */
     }
-    return status == KVG_ENOMEM && kvg_grid_now(setup->grid) - voted->answered_ns < setup->grid->timeout_ns ? KVG_OK : status;
+    return status == KVG_ENOMEM && now - voted->answered_ns < setup->grid->timeout_ns ? KVG_OK : status;
 }
 
 static KvgStatus stage_settle(KvgSetup *setup)

@@ -338,6 +338,7 @@ typedef struct Replacing {
     WireEdit  edit;    /* of what the survivor says to the newcomer */
     int       begins_poor; /* so manieth allocation of the survivor's start fails; 0: none. Set to 0 where there are not so many */
     int       poor;    /* every second turn of either its so manieth allocation fails; 0: none */
+    int       slow_ms; /* so much time passes with each round while rows are on their way */
     KvgStatus status[2];
     char      why[2][600];
 } Replacing;
@@ -385,6 +386,7 @@ static void replace_rank_1(Replacing *how, uint32_t count, KvgPlacement **joined
         for (int r = 0; r < 2; r++) {
             if (done[r]) continue;
             const RebuildState *state = setups[r]->state; /* rows on their way: before that, want of memory is an answer */
+            if (how->slow_ms > 0 && r == 0 && state->stage == REBUILD_COPY) kvg_inproc_advance_ns(hub, (uint64_t)how->slow_ms * 1000000);
             if (how->poor > 0 && rounds % 2 == 0 && state->stage == REBUILD_COPY) kvg_fault_arm((uint64_t)how->poor - 1);
             how->status[r] = kvg_setup_test(setups[r], &done[r]);
             kvg_fault_disarm();
@@ -475,7 +477,7 @@ END_TEST
 /* Where memory fails now it is asked for again in the next turn. */
 START_TEST(test_turns_without_memory_are_made_again)
 {
-    Replacing how = {.poor = _i};
+    Replacing how = {.poor = _i, .slow_ms = 250}; /* they take longer than the deadline of one */
 
     open_pair();
     kill_rank(&scene, 1);
