@@ -1,8 +1,8 @@
 /* Gather: one all-gather of bytes over messages. Post to every member, then test until each one's bytes are here. */
 #include "pp/internal.h"
 
+#include <stdio.h>
 #include <string.h>
-
 
 /* A lost rank's last message may still be on its way: the connection that reports the loss is another one. */
 #define GATHER_GRACE_NS (50u * 1000u * 1000u)
@@ -36,6 +36,7 @@ static void send_on(KvGather *gather)
         int    to = gather->next_send;
         size_t bytes = receives(gather, to) ? gather->wire_bytes : sizeof(KvMessageHeader);
         if (to != grid->rank && gather->member[to] && grid->comm.ops->send(grid->comm.self, to, gather->wire, bytes) != KVG_OK) {
+            snprintf(gather->unsent_why, sizeof gather->unsent_why, "%s", kvg_last_error());
             return;
         }
     }
@@ -149,8 +150,9 @@ static KvgStatus check_waiting(KvGather *gather)
                         grid->liveness.ops->why(grid->liveness.self, lost));
     }
     if (now - gather->started_ns > grid->timeout_ns) {
-        if (gather->missing == 0) {
-            return kvg_fail(KVG_EINDOUBT, "no memory for a message to rank %d within %u ms", gather->next_send, grid->policy.timeout_ms);
+        if (gather->wire != NULL) { /* no other rank is to blame */
+            return kvg_fail(KVG_EINDOUBT, "this rank's message to rank %d has not left within %u ms: %s", gather->next_send, grid->policy.timeout_ms,
+                            gather->unsent_why);
         }
         char who[KVG_WHO_BYTES];
         kvg_grid_say_who(grid, first_missing(gather, 0), who);

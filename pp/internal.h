@@ -65,6 +65,7 @@ typedef struct KvGather {
     int       next_send;
     void     *wire;    /* header and body, until every member has been sent to */
     size_t    wire_bytes;
+    char      unsent_why[160]; /* what the transport said when it last took none of it */
     uint8_t  *member;  /* [ranks] 1: takes part */
     const uint8_t *receiver; /* [ranks] 1: is sent the bytes; NULL: every member. The caller's */
     void    **body;    /* [ranks] NULL until it has arrived */

@@ -40,7 +40,8 @@ typedef struct KvgPlaceOptions {
  *  and weights loaded; ranks whose devices draw on the same memory share it evenly, after what others on it asked for by number, and each leaves
  *  memory_reserve_bytes of its share. The config may be freed afterwards. Reach: setup.
  *  ELAYOUT naming item and ranks; EGEOM; ENOTSUP naming a layer kind that is not served yet; ENOMEM on any rank: none has placed;
- *  EINVAL. Several placements may share a grid and its steps (kvg_step_begin_joint): the first fixes the record's size. */
+ *  EINVAL; EPEER, EINDOUBT a rank is gone or did not come: nothing is placed on this rank, but another may have heard all votes and placed; make the grid anew.
+ *  Several placements may share a grid and its steps (kvg_step_begin_joint): the first fixes the record's size. */
 KVG_API KvgStatus kvg_place(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement);
 KVG_API KvgStatus kvg_place_start(KvgGrid *grid, const ModelConfig *config, const KvgPlaceOptions *options, KvgPlacement **placement,
                                   KvgSetup **setup);
