@@ -163,11 +163,16 @@ int wire_next(WireReader *reader)
 
 /* ---- out */
 
-/* After a line that nobody took, no other is tried. */
+/* After a line that nobody took, no other is tried. Said once, on stderr; a client that went away knows it. */
 static int write_line(json_t *object)
 {
-    int failed = object == NULL || ferror(stdout) || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) != 0 || putchar('\n') == EOF || fflush(stdout) != 0;
+    int is_first = !ferror(stdout);
+    int failed = object == NULL || !is_first || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) != 0 || putchar('\n') == EOF || fflush(stdout) != 0;
 
+    if (failed && is_first && errno != EPIPE) {
+        const char *why = object == NULL ? "no memory" : errno == EINTR ? "nobody reads them" : strerror(errno); /* interrupted: asked to stop (serve.c) */
+        fprintf(stderr, "kvgrid_embed: the answers cannot be written: %s\n", why);
+    }
     json_decref(object);
     return failed ? -1 : 0;
 }

@@ -243,6 +243,27 @@ START_TEST(test_closed_and_unreadable_standard_files_are_no_workers_sockets)
 }
 END_TEST
 
+/* A full disk; nothing to write to; a client that went away, which is no news to anybody. */
+START_TEST(test_answers_that_cannot_be_written_are_told_on_stderr_once)
+{
+    static const struct {
+        const char *out, *says;
+    } cases[] = { { "> /dev/full", "kvgrid_embed: the answers cannot be written: No space left on device\n" },
+                  { ">&-", "kvgrid_embed: the answers cannot be written: Bad file descriptor\n" },
+                  { "| true", "" } };
+    char  command[400], said[400] = "";
+    FILE *pipe;
+
+    snprintf(command, sizeof command, "exec 2>&1 3>&1; { echo '{\"id\": \"1\", \"prompt\": \"x\", \"max_tokens\": 9}' | { timeout 20 %s/kvgrid_embed --tp 2 2>&3; } %s; }",
+             KVG_BUILD_DIR, cases[_i].out);
+    pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    said[fread(said, 1, sizeof said - 1, pipe)] = '\0';
+    pclose(pipe);
+    ck_assert_str_eq(said, cases[_i].says);
+}
+END_TEST
+
 START_TEST(test_a_frontend_that_is_asked_to_stop_tells_its_clients)
 {
     pid_t   pids[RANKS_MAX];
@@ -385,6 +406,7 @@ int main(void)
     tcase_add_test(tcase, test_a_frontend_whose_client_has_stopped_reading_can_be_asked_to_stop);
     tcase_add_test(tcase, test_workers_leave_the_end_to_their_frontend);
     tcase_add_loop_test(tcase, test_closed_and_unreadable_standard_files_are_no_workers_sockets, 0, 5);
+    tcase_add_loop_test(tcase, test_answers_that_cannot_be_written_are_told_on_stderr_once, 0, 3);
     tcase_add_loop_test(tcase, test_a_frontend_that_is_asked_to_stop_tells_its_clients, 0, 2);
     tcase_add_loop_test(tcase, test_a_worker_that_is_killed_is_named_and_nothing_is_left, 0, 12);
     tcase_add_test(tcase, test_the_only_worker_that_is_killed_is_named);
