@@ -111,7 +111,8 @@ static void say_signal(int number, char *text, size_t bytes)
 static void say_culprit(const ForkWatch *watch, int rank, char *text, size_t bytes)
 {
     const ForkSeat *seat = &watch->page->seats[rank];
-    if (seat->words[0] != '\0') {
+    const int       woke_too_late = seat->hearsay && watch->stopped_ns[rank] != 0; /* what it found then are the others' answers to its silence */
+    if (seat->words[0] != '\0' && !woke_too_late) {
         snprintf(text, bytes, "left: %s", seat->words);
     } else if (watch->end[rank] == FORK_SIGNALLED && !watch->put_down[rank] && watch->stopped_ns[rank] == 0) {
         say_signal(watch->code[rank], text, bytes);
@@ -150,14 +151,17 @@ static int first_that_asked(const ForkWatch *watch)
     return -1;
 }
 
-static int run_was_over(const ForkWatch *watch)
+/* Where none has settled or asked for it. */
+static const char *say_end(const ForkWatch *watch)
 {
+    int ended = 0;
     for (int rank = 0; rank < watch->ranks; rank++) {
         if (watch->page->seats[rank].words[0] != '\0') {
-            return 0;
+            return "no step was under way, and the run is given up";
         }
+        ended += atomic_load(&watch->page->seats[rank].ended) != 0;
     }
-    return 1;
+    return ended > 0 ? "the run was over for the others, and all that is printed holds" : "no rank is left, and the run is given up";
 }
 
 static void say_rest(const ForkWatch *watch, const Verdict *verdict, char *text, size_t bytes)
@@ -170,7 +174,7 @@ static void say_rest(const ForkWatch *watch, const Verdict *verdict, char *text,
         snprintf(text, bytes, "no rank was left that could settle; rank %d had noticed: %s", first_that_asked(watch),
                  watch->page->seats[first_that_asked(watch)].why);
     } else {
-        snprintf(text, bytes, "%s", run_was_over(watch) ? "the run was over for the others, and all that is printed holds" : "no step was under way, and the run is given up");
+        snprintf(text, bytes, "%s", say_end(watch));
     }
 }
 

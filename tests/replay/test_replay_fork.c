@@ -55,6 +55,29 @@ static int stop_after_all_came(const ReplayOptions *options, ReplayLaunch *launc
     return status;
 }
 
+/* Woken by a child of its own when the others have given it up. */
+static int stop_and_wake_too_late(const ReplayOptions *options, ReplayLaunch *launch)
+{
+    if (launch->bootstrap.rank == CULPRIT) {
+        const pid_t me = getpid();
+        if (fork() == 0) {
+            usleep(1000 * (TIMEOUT_MS + 300));
+            kill(me, SIGCONT);
+            _exit(0);
+        }
+        raise(SIGSTOP);
+    }
+    return gather(options, launch);
+}
+
+static int die_all(const ReplayOptions *options, ReplayLaunch *launch)
+{
+    (void)options;
+    (void)launch;
+    raise(SIGKILL);
+    return 0;
+}
+
 static int leave_without_a_word(const ReplayOptions *options, ReplayLaunch *launch)
 {
     if (launch->bootstrap.rank == CULPRIT) {
@@ -131,6 +154,26 @@ START_TEST(test_a_rank_that_is_stopped_when_all_is_done_has_the_deadline_to_wake
 }
 END_TEST
 
+START_TEST(test_a_rank_that_wakes_too_late_is_not_quoted_on_the_others)
+{
+    char said[1024];
+    int  status = -1;
+    run(stop_and_wake_too_late, &status, said, sizeof said);
+    ck_assert_int_eq(status, KVG_EXIT_FAILED);
+    check_one_sentence(said, "fell silent (it was stopped); no step was under way, and the run is given up");
+}
+END_TEST
+
+START_TEST(test_where_no_rank_is_left_none_was_done)
+{
+    char said[1024];
+    int  status = -1;
+    run(die_all, &status, said, sizeof said);
+    ck_assert_int_eq(status, KVG_EXIT_FAILED);
+    ck_assert_ptr_nonnull(strstr(said, "was ended by signal 9 (SIGKILL); no rank is left, and the run is given up\n"));
+}
+END_TEST
+
 START_TEST(test_a_rank_that_goes_before_the_first_step_is_named_at_once)
 {
     char said[1024];
@@ -157,6 +200,8 @@ int main(void)
     tcase_add_test(faults, test_a_run_without_a_fault_is_silent);
     tcase_add_test(faults, test_a_rank_that_is_stopped_before_the_first_step_is_ended_soon_after_the_deadline);
     tcase_add_test(faults, test_a_rank_that_is_stopped_when_all_is_done_has_the_deadline_to_wake);
+    tcase_add_test(faults, test_a_rank_that_wakes_too_late_is_not_quoted_on_the_others);
+    tcase_add_test(faults, test_where_no_rank_is_left_none_was_done);
     tcase_add_test(faults, test_a_rank_that_goes_before_the_first_step_is_named_at_once);
     suite_add_tcase(suite, faults);
     SRunner *runner = srunner_create(suite);
