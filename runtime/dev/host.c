@@ -81,15 +81,20 @@ static KvgStatus fail_mapping(const char *act, size_t bytes, int error)
                     "(ulimit -v, the memory limit of the job)", act, bytes, strerror(error));
 }
 
-/* Maps [address, address + bytes), or anywhere for NULL. */
-static KvgStatus map(void *address, size_t bytes, int backed, const char *act, void **mapped)
+/* Maps [address, address + bytes), or anywhere for NULL; MAP_FAILED and errno. */
+static void *remap(void *address, size_t bytes, int backed)
 {
-    int   protection = backed ? PROT_READ | PROT_WRITE : PROT_NONE;
-    int   flags = MAP_PRIVATE | MAP_ANONYMOUS | (backed ? 0 : MAP_NORESERVE) | (address != NULL ? MAP_FIXED : 0);
-    void *fresh;
+    int protection = backed ? PROT_READ | PROT_WRITE : PROT_NONE;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (backed ? 0 : MAP_NORESERVE) | (address != NULL ? MAP_FIXED : 0);
 
     errno = ENOMEM;
-    fresh = kvg_fault_hit() ? MAP_FAILED : mmap(address, bytes, protection, flags, -1, 0);
+    return kvg_fault_hit() ? MAP_FAILED : mmap(address, bytes, protection, flags, -1, 0);
+}
+
+static KvgStatus map(void *address, size_t bytes, int backed, const char *act, void **mapped)
+{
+    void *fresh = remap(address, bytes, backed);
+
     if (fresh == MAP_FAILED) return fail_mapping(act, bytes, errno);
     *mapped = fresh;
     return KVG_OK;
@@ -183,10 +188,11 @@ static KvgStatus host_give_back(void *self, KvRange *range, size_t bytes)
 {
     HostDev *host = self;
     size_t   kept = page_round(bytes);
-    void    *mapped;
 
     if (kept >= range->taken) return KVG_OK;
-    KVG_TRY(map(range->base + kept, range->taken - kept, 0, "give back", &mapped));
+    if (remap(range->base + kept, range->taken - kept, 0) == MAP_FAILED) { /* maybe one of thousands, where addresses are short: not looked into */
+        return kvg_fail(KVG_ENOMEM, "cannot give back %zu bytes of host memory, which stay taken: %s", range->taken - kept, strerror(errno));
+    }
     host->taken -= range->taken - kept;
     range->taken = kept;
     return KVG_OK;

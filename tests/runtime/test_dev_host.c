@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <kvgrid/dev.h>
 
@@ -175,6 +176,51 @@ START_TEST(test_too_many_mappings_name_max_map_count_as_the_cure)
     ck_assert_msg(strstr(kvg_last_error(), "vm.max_map_count") != NULL, "%s", kvg_last_error());
 }
 END_TEST
+
+static double cpu_seconds(void)
+{
+    struct rusage used;
+
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &used), 0);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+/* A flat layout closes by giving back thousands of slices; where the limit on addresses has fallen below what is in use, none of them can be. */
+START_TEST(test_what_cannot_be_given_back_stays_taken_and_costs_no_look_at_all_mappings)
+{
+    enum { MAPPINGS = 20000, TRIES = 300 };
+    uint8_t      *many = mmap(NULL, (size_t)MAPPINGS * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct rlimit before, tight;
+    KvRange       range;
+
+    ck_assert(many != MAP_FAILED);
+    for (size_t i = 0; i < MAPPINGS; i += 2) {
+        if (mprotect(many + i * PAGE, PAGE, PROT_READ) != 0) ck_abort_msg("mapping %zu", i);
+    }
+    ck_assert_int_eq(dev.ops->reserve(dev.self, 16 * PAGE, &range), KVG_OK);
+    ck_assert_int_eq(dev.ops->extend(dev.self, &range, 8 * PAGE), KVG_OK);
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+    tight = before;
+    tight.rlim_cur = PAGE;
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &tight), 0);
+    double    from = cpu_seconds();
+    KvgStatus status = KVG_ENOMEM;
+
+    for (int i = 0; i < TRIES && status == KVG_ENOMEM; i++) status = dev.ops->give_back(dev.self, &range, PAGE);
+    double took = cpu_seconds() - from;
+
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+    ck_assert_int_eq(status, KVG_ENOMEM);
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "cannot give back 28672 bytes of host memory, which stay taken"));
+    ck_assert_uint_eq(range.taken, 8 * PAGE);
+    ck_assert_uint_eq(dev.ops->taken_bytes(dev.self), 8 * PAGE);
+    ck_assert_msg(took < 0.3, "%d refusals took %.3f s of a processor", TRIES, took);
+    ck_assert_int_eq(dev.ops->give_back(dev.self, &range, PAGE), KVG_OK);
+    ck_assert_uint_eq(dev.ops->taken_bytes(dev.self), PAGE);
+    dev.ops->release(dev.self, &range);
+    ck_assert_int_eq(munmap(many, (size_t)MAPPINGS * PAGE), 0);
+}
+END_TEST
 #endif
 
 START_TEST(test_a_copy_between_ranges_is_checked_on_both_sides_and_may_overlap)
@@ -323,6 +369,7 @@ int main(void)
     tcase_add_test(all, test_every_acquisition_can_be_made_to_fail_and_then_changes_nothing);
 #ifndef __SANITIZE_ADDRESS__
     tcase_add_test(all, test_too_many_mappings_name_max_map_count_as_the_cure);
+    tcase_add_test(all, test_what_cannot_be_given_back_stays_taken_and_costs_no_look_at_all_mappings);
 #endif
     tcase_add_test(all, test_a_copy_between_ranges_is_checked_on_both_sides_and_may_overlap);
     tcase_add_test(all, test_a_clone_is_a_copy_of_its_own);
