@@ -18,7 +18,7 @@ command -v valgrind > /dev/null || { echo "tests/valgrind.sh: skipped, no valgri
 # Not run, and why. All else that ctest labels "unit" is.
 reason_to_leave_out() { # reason_to_leave_out SUITE
     case $1 in
-    test_mesh | test_mesh_grid | test_rebuild_mesh) echo "its ranks are processes that others must hear within milliseconds; run under ASan and UBSan" ;;
+    test_mesh | test_mesh_address | test_mesh_setup | test_mesh_grid | test_rebuild_mesh) echo "its ranks are processes that others must hear within milliseconds; run under ASan and UBSan" ;;
     test_shm_bootstrap | test_shm_comm) echo "Valgrind 3.19 has no pidfd_open, by which shared memory sees deaths; run under ASan and UBSan" ;;
     test_steady | test_step_steady) echo "counts system calls and mappings, of which Valgrind makes many itself" ;;
     test_dev_host) echo "maps more ranges than Valgrind has places for" ;;

@@ -10,8 +10,7 @@
 
 #include "runtime/base/memory.h"
 #include "runtime/comm/shm_internal.h"
-#include "tests/support/fork_bootstrap.h"
-#include "tests/support/comm_wait.h"
+#include "tests/support/comm_promises.h"
 #include "tests/support/open_fds.h"
 
 #define LANE 4096u
@@ -38,29 +37,9 @@ static int body_records(ForkRank *rank)
 {
     KvComm     comm;
     KvLiveness live;
-    uint64_t   record[72] = { 0 }, next[FORK_RANKS_MAX] = { 0 };
-    int        peer;
 
     FORK_CHECK(create(rank, &comm, &live) == KVG_OK);
-    FORK_CHECK(comm.rank == rank->bootstrap.rank && comm.size == rank->bootstrap.ranks);
-    FORK_CHECK(comm.ops->records_open(comm.self, sizeof record) == KVG_OK);
-    for (uint64_t i = 0; i < 100; i++) { /* 57 KiB in flight through 4 KiB */
-        record[0] = i;
-        record[71] = (uint64_t)comm.rank * 1000 + i;
-        FORK_CHECK(comm.ops->post(comm.self, record) == KVG_OK);
-        record[71] = 0; /* it was copied */
-    }
-    for (int i = 0; i < 100 * (comm.size - 1); i++) {
-        const uint64_t *got = await_record(&comm, &peer);
-
-        FORK_CHECK(got != NULL && (uintptr_t)got % 8 == 0 && peer >= 0 && peer < comm.size && peer != comm.rank);
-        FORK_CHECK(got[0] == next[peer] && got[71] == (uint64_t)peer * 1000 + next[peer]);
-        next[peer]++;
-    }
-    FORK_CHECK(comm.ops->take(comm.self, &peer) == NULL && peer == -1);
-    close_both(&comm, &live);
-    FORK_CHECK(kvg_live_allocations() == 0);
-    return 0;
+    return promise_records(rank, &comm, &live);
 }
 
 START_TEST(test_shm_records_reach_all_in_order_through_full_lanes)
@@ -107,49 +86,14 @@ START_TEST(test_shm_records_larger_than_a_lane_arrive_whole)
 }
 END_TEST
 
-static uint8_t pattern(int from, int index, size_t at)
-{
-    return (uint8_t)(from * 7 + index * 13 + (int)(at * 31 >> 3));
-}
-
 static int body_messages(ForkRank *rank)
 {
     static const size_t sizes[] = { 0, 1, 15, LANE / 4 - 17, LANE / 4 - 16, LANE / 4 - 15, LANE, BIG, 3 };
-    enum { COUNT = sizeof sizes / sizeof sizes[0] };
-    KvComm      comm;
-    KvLiveness  live;
-    int         next[FORK_RANKS_MAX] = { 0 }, peer = -1;
-    const void *bytes = NULL;
-    size_t      byte_count = 0;
-    uint8_t    *text = malloc(BIG);
+    KvComm              comm;
+    KvLiveness          live;
 
-    FORK_CHECK(text != NULL && create(rank, &comm, &live) == KVG_OK);
-    for (int index = 0; index < COUNT; index++) { /* everybody sends first */
-        for (size_t at = 0; at < sizes[index]; at++) {
-            text[at] = pattern(comm.rank, index, at);
-        }
-        for (int to = 0; to < comm.size; to++) {
-            FORK_CHECK(to == comm.rank || comm.ops->send(comm.self, to, text, sizes[index]) == KVG_OK);
-        }
-    }
-    for (int i = 0; i < COUNT * (comm.size - 1); i++) {
-        FORK_CHECK(await_message(&comm, &peer, &bytes, &byte_count));
-        int index = next[peer]++;
-
-        FORK_CHECK(byte_count == sizes[index]);
-        for (size_t at = 0; at < byte_count; at++) {
-            FORK_CHECK(((const uint8_t *)bytes)[at] == pattern(peer, index, at));
-        }
-    }
-    free(text);
-    atomic_fetch_add(&rank->shared->words[0], 1);
-    while (atomic_load(&rank->shared->words[0]) < comm.size) { /* the last bytes leave while we call in */
-        live.ops->poll(live.self);
-        fork_sleep_ms(1);
-    }
-    close_both(&comm, &live);
-    FORK_CHECK(kvg_live_allocations() == 0);
-    return 0;
+    FORK_CHECK(create(rank, &comm, &live) == KVG_OK);
+    return promise_messages(rank, &comm, &live, sizes, (int)(sizeof sizes / sizeof *sizes), BIG);
 }
 
 START_TEST(test_shm_messages_of_every_size_arrive_whole_and_in_order)
@@ -205,26 +149,9 @@ static int body_early_record(ForkRank *rank)
 {
     KvComm     comm;
     KvLiveness live;
-    uint64_t   value = 77;
-    int        peer;
 
     FORK_CHECK(create(rank, &comm, &live) == KVG_OK);
-    if (comm.rank == 0) {
-        FORK_CHECK(comm.ops->records_open(comm.self, sizeof value) == KVG_OK);
-        FORK_CHECK(comm.ops->post(comm.self, &value) == KVG_OK);
-        atomic_store(&rank->shared->words[0], 1);
-    } else {
-        FORK_CHECK(fork_await(rank->shared, 0, 1));
-        FORK_CHECK(comm.ops->take(comm.self, &peer) == NULL);
-        FORK_CHECK(comm.ops->records_open(comm.self, sizeof value) == KVG_OK);
-        const uint64_t *got = await_record(&comm, &peer);
-
-        FORK_CHECK(got != NULL && *got == 77 && peer == 0);
-        atomic_store(&rank->shared->words[1], 1);
-    }
-    FORK_CHECK(fork_await(rank->shared, 1, 1));
-    close_both(&comm, &live);
-    return 0;
+    return promise_early(rank, &comm, &live);
 }
 
 START_TEST(test_shm_record_that_comes_before_records_open_is_kept)
@@ -239,44 +166,9 @@ static int body_kill(ForkRank *rank)
 {
     KvComm     comm;
     KvLiveness live;
-    uint64_t   value = 5;
-    char       pid[32];
-    int        peer;
 
     FORK_CHECK(create(rank, &comm, &live) == KVG_OK);
-    FORK_CHECK(comm.ops->records_open(comm.self, sizeof value) == KVG_OK);
-    if (comm.rank == 1) {
-        comm.ops->post(comm.self, &value);
-        atomic_store(&rank->shared->words[1], getpid());
-        raise(SIGKILL);
-    }
-    double took = await_loss(&live, 1, 5);
-
-    FORK_CHECK(took >= 0 && took < 1.0);
-    snprintf(pid, sizeof pid, "pid %d", atomic_load(&rank->shared->words[1]));
-    FORK_CHECK(strstr(live.ops->why(live.self, 1), "rank 1") != NULL);
-    FORK_CHECK(strstr(live.ops->why(live.self, 1), "host ") != NULL);
-    FORK_CHECK(strstr(live.ops->why(live.self, 1), pid) != NULL);
-    for (int i = 0; i < 200; i++) { /* writing to the dead is no error */
-        FORK_CHECK(comm.ops->post(comm.self, &value) == KVG_OK);
-        FORK_CHECK(comm.ops->send(comm.self, 1, &value, sizeof value) == KVG_OK);
-    }
-    int from_dead = 0, from_living = 0;
-
-    while (from_dead + from_living < 201 && await_record(&comm, &peer) != NULL) {
-        from_dead += peer == 1;
-        from_living += peer == 2 - comm.rank;
-    }
-    FORK_CHECK(from_dead == 1 && from_living == 200); /* what it wrote before its death counts */
-    FORK_CHECK(live.ops->lost(live.self, 2 - comm.rank) == 0);
-    FORK_CHECK(strncmp(live.ops->why(live.self, 2 - comm.rank), "host ", 5) == 0 && strstr(live.ops->why(live.self, 2 - comm.rank), ", pid ") != NULL);
-    atomic_fetch_add(&rank->shared->words[0], 1);
-    for (uint64_t begin = comm.ops->now_ns(comm.self); atomic_load(&rank->shared->words[0]) < 2;) { /* what waits for room in the other's lane leaves meanwhile */
-        FORK_CHECK(comm.ops->now_ns(comm.self) - begin < COMM_WAIT_NS && comm.ops->take(comm.self, &peer) == NULL);
-    }
-    close_both(&comm, &live);
-    FORK_CHECK(kvg_live_allocations() == 0);
-    return 0;
+    return promise_loss(rank, &comm, &live);
 }
 
 START_TEST(test_shm_killed_rank_is_lost_within_a_second_and_named)
