@@ -192,7 +192,7 @@ int main(void)
     Suite *suite = suite_create("config");
     TCase *tcase = tcase_create("config");
 
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_what_is_asked_wins_then_the_class_s_switch_then_the_pair);
     tcase_add_test(tcase, test_blocks_never_span_heads_and_illegal_formats_are_listed);
     tcase_add_test(tcase, test_a_directory_gives_its_config_or_its_params);

@@ -348,7 +348,7 @@ int main(void)
     Suite *suite = suite_create("config_gguf");
     TCase *tcase = tcase_create("config_gguf");
 
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_a_plain_model_has_its_heads_context_and_layers);
     tcase_add_test(tcase, test_key_and_value_lengths_win_over_the_derived_ones);
     tcase_add_test(tcase, test_a_zero_in_an_array_of_heads_means_none_here);

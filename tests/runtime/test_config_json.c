@@ -157,7 +157,7 @@ int main(void)
     Suite *suite = suite_create("config_json");
     TCase *tcase = tcase_create("config_json");
 
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_schemes_that_are_not_planned_are_named);
     tcase_add_test(tcase, test_bad_values_of_used_fields_are_named);
     tcase_add_test(tcase, test_heads_that_do_not_divide_are_refused);

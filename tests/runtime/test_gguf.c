@@ -288,7 +288,7 @@ int main(void)
     TCase *tcase = tcase_create("gguf");
 
     tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_versions_2_and_3_load_and_others_are_refused);
     tcase_add_test(tcase, test_a_file_is_known_by_its_magic_and_only_its_head_is_read);
     tcase_add_test(tcase, test_keys_of_several_megabytes_load);

@@ -282,7 +282,7 @@ int main(void)
     Suite *suite = suite_create("layer_kinds");
     TCase *tcase = tcase_create("layer_kinds");
 
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_null_absent_or_switched_off_windows_are_full_attention);
     tcase_add_test(tcase, test_qwen_windows_need_the_switch_and_start_at_max_window_layers);
     tcase_add_test(tcase, test_patterns_are_explicit_or_the_family_s_and_lists_beat_them);

@@ -5,19 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/memory.h"
-
-static uint64_t live;
-
-static void setup(void)
-{
-    live = kvg_live_allocations();
-}
-
-static void teardown(void)
-{
-    kvg_fault_disarm();
-    ck_assert_uint_eq(kvg_live_allocations(), live);
-}
+#include "tests/support/no_leak.h"
 
 typedef struct Crate {
     uint64_t id;
@@ -32,7 +20,7 @@ START_TEST(test_memory_new_array_has_the_size_of_what_is_pointed_to)
 
     ck_assert_int_eq(KVG_NEW(5, "crates", &crates), KVG_OK);
     ck_assert_uint_eq(kvg_asked_bytes() - asked, 5 * sizeof(Crate));
-    ck_assert_uint_eq(kvg_live_allocations(), live + 1);
+    ck_assert_uint_eq(kvg_live_allocations(), no_leak_live + 1);
     for (int i = 0; i < 5; i++) {
         ck_assert_mem_eq(&crates[i], &empty, sizeof empty);
     }
@@ -58,6 +46,7 @@ START_TEST(test_memory_that_cannot_be_had_is_named_and_changes_nothing)
 
     kvg_fault_arm(0);
     ck_assert_int_eq(KVG_NEW(3, "crates", &crates), KVG_ENOMEM);
+    ck_assert(kvg_fault_disarm());
     ck_assert_ptr_eq(crates, &one);
     ck_assert_uint_eq(kvg_asked_bytes(), asked);
     ck_assert_str_eq(kvg_last_error(), "no host memory for crates: 3 elements of 32 bytes; free memory or ask for less");
@@ -95,6 +84,7 @@ START_TEST(test_memory_copy_of_a_string_is_its_own)
     kvg_fault_arm(0);
     copy = text;
     ck_assert_int_eq(kvg_strdup(text, "a label", &copy), KVG_ENOMEM);
+    ck_assert(kvg_fault_disarm());
     ck_assert_ptr_eq(copy, text);
 }
 END_TEST
@@ -104,7 +94,7 @@ int main(void)
     Suite *suite = suite_create("memory");
     TCase *tcase = tcase_create("memory");
 
-    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_memory_new_array_has_the_size_of_what_is_pointed_to);
     tcase_add_test(tcase, test_memory_of_nothing_is_a_pointer_to_free);
     tcase_add_test(tcase, test_memory_that_cannot_be_had_is_named_and_changes_nothing);

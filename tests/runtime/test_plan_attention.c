@@ -171,7 +171,7 @@ int main(void)
     Suite *suite = suite_create("plan_attention");
     TCase *tcase = tcase_create("plan_attention");
 
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_an_explicit_head_dim_wins_and_null_or_absent_is_derived);
     tcase_add_test(tcase, test_kv_heads_default_to_all_heads);
     tcase_add_test(tcase, test_falcon_has_one_head_unless_the_new_decoder_says_otherwise);

@@ -85,7 +85,7 @@ int main(void)
     Suite *suite = suite_create("plan_latent");
     TCase *tcase = tcase_create("plan_latent");
 
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_latent_layers_need_rank_and_rope_and_judge_nothing_else);
     tcase_add_test(tcase, test_indexers_are_full_or_shared_pooled_or_a_key_a_token);
     tcase_add_test(tcase, test_the_frequency_gives_the_same_21_indexers_as_the_list);

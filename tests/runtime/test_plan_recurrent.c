@@ -45,7 +45,7 @@ int main(void)
     Suite *suite = suite_create("plan_recurrent");
     TCase *tcase = tcase_create("plan_recurrent");
 
-    tcase_add_checked_fixture(tcase, NULL, check_no_leak);
+    tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_recurrent_parts_are_cut_by_their_own_heads);
     suite_add_tcase(suite, tcase);
 

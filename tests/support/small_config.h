@@ -7,7 +7,7 @@
 
 #include <kvgrid/model.h>
 
-#include "runtime/base/memory.h"
+#include "tests/support/no_leak.h"
 
 #define COUNT(rows) ((int)(sizeof(rows) / sizeof((rows)[0])))
 /* A llama of 4 layers to which fields are added. */
@@ -50,11 +50,6 @@ static inline void check_kinds(const char *text, const char *letters)
     }
     ck_assert_msg(strcmp(seen, letters) == 0, "%s: %s instead of %s", text, seen, letters);
     kvg_model_config_free(&config);
-}
-
-static inline void check_no_leak(void)
-{
-    ck_assert_uint_eq(kvg_live_allocations(), 0);
 }
 
 /* ---- whole models, and parts to which the rest is added */

@@ -7,8 +7,8 @@
 
 #include <kvgrid/model.h>
 
-#include "runtime/base/memory.h"
 #include "runtime/model/gguf.h"
+#include "tests/support/no_leak.h"
 
 #define HEAD_MAX 8192
 
@@ -127,11 +127,6 @@ static inline void refuse(const Head *head, KvgStatus status, const char *naming
     ck_assert_int_eq(parse(head, &config), status);
     ck_assert_msg(strstr(kvg_last_error(), naming) != NULL, "\"%s\" does not name %s", kvg_last_error(), naming);
     ck_assert_ptr_null(config.plan.layers);
-}
-
-static inline void check_no_leak(void)
-{
-    ck_assert_uint_eq(kvg_live_allocations(), 0);
 }
 
 #endif
