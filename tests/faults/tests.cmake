@@ -1,5 +1,6 @@
 # Faults of real processes: a handful here, hundreds by command (kill_ranks KVGRID DATA --trials N).
-kvg_add_program(kill_ranks ${CMAKE_CURRENT_LIST_DIR}/kill_ranks.c)
+file(GLOB kvg_kill_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/kill_*.c)
+kvg_add_program(kill_ranks ${kvg_kill_sources})
 if(KVG_SANITIZE)
   set(kvg_fault_options --trials 10 --seed 2420 --requests 50 --no-limit)
 else()
