@@ -168,7 +168,7 @@ int kvg_doctor_ranks(const DoctorAsk *ask)
         return imagine(ask);
     }
     if (!kvg_slurm_is_launched()) {
-        return 0;
+        return ask->memory != 0 ? imagine(ask) : 0; /* what each rank is to take is a question about ranks */
     }
     if (kvg_replay_launch_start(&launch) != KVG_OK && launch.lost == NULL) {
         return show_failure("ranks"); /* it is no rank; else it is SLURM's count, of which the line on SLURM tells */

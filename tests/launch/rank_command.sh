@@ -27,6 +27,10 @@ cpus=$(awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status)
 first=${cpus%%[,-]*}
 
 # ---- one process: topologies, and ranks that would be
+run 1 "$kvgrid" doctor --memory 1000TB
+says "FAIL  rank memory" "are to take 1.00 PB each"
+run 0 "$kvgrid" doctor --memory 1MB
+lines 1 '^ok    rank memory'
 run 0 "$kvgrid" doctor
 lines 0 '^rank '
 run 0 env KVGRID_INTERFACE=lo "$kvgrid" doctor
