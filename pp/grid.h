@@ -62,7 +62,7 @@ KVG_API KvgStatus kvg_grid_state(const KvgGrid *grid);
 KVG_API KvgStatus kvg_grid_settle(KvgGrid *grid, const int *survivors, int survivor_count);
 KVG_API KvgStatus kvg_grid_settle_start(KvgGrid *grid, const int *survivors, int survivor_count, KvgSetup **setup);
 
-/** One turn of a set-up operation: *done becomes 1 when it ended, with its result as the return value. Never blocks. */
+/** One turn of a set-up operation: *done becomes 1 when it ended, with its result as the return value. Never blocks. NULL is KVG_EINVAL. */
 KVG_API KvgStatus kvg_setup_test(KvgSetup *setup, int *done);
 /** Turns until it ends or the deadline passes (EINDOUBT), then frees it. NULL is KVG_EINVAL. */
 KVG_API KvgStatus kvg_setup_wait(KvgSetup *setup);

@@ -109,6 +109,9 @@ KvgStatus kvg_setup_test(KvgSetup *setup, int *done)
 {
     int arrived = 1;
 
+    if (setup == NULL || done == NULL) {
+        return kvg_fail(KVG_EINVAL, "kvg_setup_test needs a set-up operation and a place for the answer");
+    }
     cut_short(setup);
     if (!setup->done && setup->has_gather) {
         KvgStatus status = kvg_gather_test(&setup->gather, &arrived);

@@ -77,6 +77,7 @@ START_TEST(test_grids_that_are_asked_wrongly_are_refused)
     kvg_grid_destroy(grid);
     kvg_inproc_destroy(hub);
     REFUSED(kvg_setup_wait(NULL), KVG_EINVAL, "no set-up operation");
+    REFUSED(kvg_setup_test(NULL, &(int){ 0 }), KVG_EINVAL, "kvg_setup_test");
 }
 END_TEST
 
