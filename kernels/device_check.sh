@@ -51,7 +51,7 @@ gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
 say "configure"
 cmake -S . -B build-device -G Ninja -DCMAKE_BUILD_TYPE=Release > "$out/configure.log" 2>&1 ||
     { tail -n 30 "$out/configure.log"; say "FAIL configure"; exit 1; }
-alone=(test_cuda_dev test_cuda_rows test_cuda_state test_cuda_vote gpu_attend cuda_test_cache_kinds cuda_test_latent_snapshot cuda_test_state_life cuda_test_kinds)
+alone=(test_cuda_range test_cuda_place test_cuda_dev test_cuda_rows test_cuda_state test_cuda_vote gpu_attend cuda_test_cache_kinds cuda_test_latent_snapshot cuda_test_state_life cuda_test_kinds)
 pairs=(gpu_vote gpu_run gpu_comm)
 alone_benches=(bench_encode_cuda bench_read_cuda bench_grow_cuda)
 pair_benches=(bench_vote_cuda bench_pipeline_cuda)
@@ -112,9 +112,11 @@ checked() { # checked TOOL SUITE
 if [ $sanitizer = 1 ] && command -v compute-sanitizer > /dev/null; then
     export KVG_TEST_BRIEF=1
     jobs_begun=0
-    checked memcheck test_cuda_dev # alone: it compares what is free
-    wait
-    for suite in "${alone[@]:1}"; do checked memcheck "$suite"; done
+    for suite in "${alone[@]:0:3}"; do # each alone: they compare what is free
+        checked memcheck "$suite"
+        wait
+    done
+    for suite in "${alone[@]:3}"; do checked memcheck "$suite"; done
     # Begun with the slowest. initcheck does not see what the copy engine writes (cp.async.bulk), and so not the rows that gpu_attend reads.
     checked racecheck test_cuda_vote
     for tool in racecheck synccheck initcheck; do
