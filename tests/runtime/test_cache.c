@@ -1,37 +1,5 @@
-/* Cache: steps, rewinds, forks, snapshots of one sequence, in every layout. */
-#include <xxhash.h>
-
-#include "tests/runtime/state_fixture.h"
-
-#define WINDOW  40u
-#define PREFILL 100u
-#define MAX_CTX 3000u
-
-/* Loop tests run on: 0 pool, 1 flat in reserved ranges, 2 flat that grows by copying. */
-enum { LAYOUTS = 3 };
-
-static Fixture fixture;
-
-static void open_layout(int layout, uint32_t units)
-{
-    fixture_open(&fixture, layout == 0 ? KVG_LAYOUT_POOL : KVG_LAYOUT_FLAT, layout != 2, WINDOW, PREFILL, MAX_CTX, 4, units);
-}
-
-static void close_all(KvCache *caches, int count)
-{
-    for (int i = 0; i < count; i++) kvg_kv_cache_close(&caches[i], NULL);
-    ck_assert_uint_eq(kvg_store_bytes(fixture.store).booked, 0);
-    fixture_close(&fixture);
-}
-
-/* In steps of at most PREFILL rows; row r has key r + salt. */
-static void grow_to(KvCache *cache, uint64_t len, uint64_t salt)
-{
-    while (cache->pos < len) {
-        uint32_t rows = (uint32_t)kvg_min_u64(PREFILL, len - cache->pos);
-        fixture_step(&fixture, cache, rows, rows, cache->pos + salt);
-    }
-}
+/* Cache: steps, booking and windows of one sequence, in every layout. */
+#include "tests/runtime/cache_fixture.h"
 
 START_TEST(test_every_row_in_view_is_held_as_it_was_written)
 {
@@ -50,32 +18,6 @@ START_TEST(test_every_row_in_view_is_held_as_it_was_written)
     close_all(&cache, 1);
 }
 END_TEST
-
-static KvCache open_cache(uint32_t slot)
-{
-    KvCache cache;
-
-    kvg_kv_cache_open(fixture.store, slot, 100 + slot, &cache);
-    return cache;
-}
-
-/* The digest of a sequence that was only ever written forward: row r has key r + salt below `turn`, r + salt2 from there on. */
-static KvDigest straight_digest(uint64_t len, uint64_t turn, uint64_t salt, uint64_t salt2)
-{
-    KvCache  cache = open_cache(3);
-    KvDigest digest;
-
-    grow_to(&cache, turn < len ? turn : len, salt);
-    grow_to(&cache, len, salt2);
-    digest = fixture_digest(&cache);
-    kvg_kv_cache_close(&cache, NULL);
-    return digest;
-}
-
-static void assert_same(const KvDigest *a, const KvDigest *b)
-{
-    ck_assert_mem_eq(a->bytes, b->bytes, sizeof a->bytes);
-}
 
 /* ---- steps */
 
@@ -423,334 +365,34 @@ START_TEST(test_with_two_windows_the_one_that_lost_most_decides)
 }
 END_TEST
 
-/* ---- forks */
-
-START_TEST(test_both_sides_of_a_fork_are_rewound_and_written_and_neither_sees_the_other)
-{
-    static const uint64_t forks[] = {1, 63, 64, 65, 100, 128, 400};
-
-    open_layout(_i, 128);
-    for (size_t f = 0; f < sizeof forks / sizeof forks[0]; f++) {
-        KvCache a = open_cache(0), b = open_cache(1), c = open_cache(2);
-        grow_to(&a, 400, 0);
-        ck_assert_int_eq(kvg_kv_cache_fork(&a, forks[f], &b, NULL), KVG_OK);
-        KvDigest got = fixture_digest(&b), wanted = straight_digest(forks[f], forks[f], 0, 0);
-        assert_same(&got, &wanted);
-        ck_assert_int_eq(kvg_kv_cache_fork(&b, forks[f], &c, NULL), KVG_OK);
-        grow_to(&b, 500, 2000);
-        ck_assert_int_eq(kvg_kv_cache_rewind_to(&a, forks[f] / 2, NULL), KVG_OK);
-        grow_to(&a, 450, 4000);
-        ck_assert_int_eq(kvg_kv_cache_rewind_to(&b, forks[f] - 1, NULL), KVG_OK);
-        grow_to(&b, 470, 6000);
-        ck_assert_int_eq(kvg_store_check(fixture.store), KVG_OK);
-        got = fixture_digest(&a), wanted = straight_digest(450, forks[f] / 2, 0, 4000);
-        assert_same(&got, &wanted);
-        got = fixture_digest(&b), wanted = straight_digest(470, forks[f] - 1, 0, 6000);
-        assert_same(&got, &wanted);
-        got = fixture_digest(&c), wanted = straight_digest(forks[f], forks[f], 0, 0);
-        assert_same(&got, &wanted);
-        kvg_kv_cache_close(&a, NULL);
-        got = fixture_digest(&c);
-        assert_same(&got, &wanted);
-        kvg_kv_cache_close(&c, NULL);
-        kvg_kv_cache_close(&b, NULL);
-    }
-    close_all(NULL, 0);
-}
-END_TEST
-
-START_TEST(test_a_copy_on_write_without_a_free_unit_is_refused_and_changes_nothing)
-{
-    uint32_t need[KVG_CLASSES_MAX];
-
-    open_layout(0, 6);
-    KvCache a = open_cache(0), b = open_cache(1), hog = open_cache(2);
-    grow_to(&a, 200, 0);
-    ck_assert_int_eq(kvg_kv_cache_fork(&a, 192, &b, NULL), KVG_OK);
-    ck_assert_int_eq(kvg_store_book(fixture.store, 0, 2, 2), KVG_OK); /* class 0 is full now */
-    KvDigest before = fixture_digest(&b);
-    kvg_kv_cache_rewind_need(&b, 100, need);
-    ck_assert(need[0] == 1 && need[1] == 1 && need[2] == 1);
-    ck_assert_int_eq(kvg_kv_cache_rewind_to(&b, 100, NULL), KVG_ECAPACITY);
-    KvDigest after = fixture_digest(&b);
-    assert_same(&after, &before);
-    ck_assert_uint_eq(kvg_store_units_free(fixture.store, 1), 2);
-    ck_assert_int_eq(kvg_kv_cache_rewind_to(&b, 128, NULL), KVG_OK); /* a chunk border needs no copy */
-    ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &(KvCache){.store = fixture.store, .class_count = 3}, NULL), KVG_EBUSY);
-    KvCache d = open_cache(3);
-    ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &d, NULL), KVG_ECAPACITY);
-    ck_assert_int_eq(kvg_kv_cache_fork(&a, 201, &d, NULL), KVG_EINVAL);
-    ck_assert_uint_eq(d.pos, 0);
-    ck_assert_int_eq(kvg_store_check(fixture.store), KVG_OK);
-    KvCache all[4] = {a, b, hog, d};
-    close_all(all, 4);
-}
-END_TEST
-
-/* Units and lengths are agreed over the ranks, memory is one rank's own matter. */
-START_TEST(test_a_flat_fork_without_memory_counts_as_on_a_rank_that_has_it)
-{
-    open_layout(1, 64);
-    KvCache a = open_cache(0), with = open_cache(1), b = open_cache(2);
-    grow_to(&a, 200, 0);
-    ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &with, NULL), KVG_OK);
-    for (uint64_t nth = 0; nth < 8; nth++) {
-        kvg_fault_arm(nth);
-        ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &b, NULL), KVG_ENOMEM);
-        ck_assert_int_eq(kvg_fault_disarm(), 1);
-        for (uint32_t c = 0; c < FIXTURE_CLASSES; c++) ck_assert_uint_eq(kvg_store_held(fixture.store, c, 2), kvg_store_held(fixture.store, c, 1));
-        ck_assert_uint_eq(b.pos, 150);
-        ck_assert_int_eq(kvg_store_check(fixture.store), KVG_OK);
-        kvg_kv_cache_close(&b, NULL);
-        b = open_cache(2);
-    }
-    ck_assert_int_eq(kvg_kv_cache_fork(&a, 150, &b, NULL), KVG_OK);
-    KvDigest got = fixture_digest(&b), wanted = fixture_digest(&with);
-    ck_assert_mem_eq(got.bytes, wanted.bytes, sizeof got.bytes);
-    KvCache all[3] = {a, with, b};
-    close_all(all, 3);
-}
-END_TEST
-
-/* ---- snapshots and taint */
-
-START_TEST(test_a_rollback_is_exact_and_refused_once_its_rows_were_written_over)
-{
-    KvCacheSnapshot early, late;
-
-    open_layout(_i, 64);
-    KvCache cache = open_cache(0);
-    grow_to(&cache, 100, 0);
-    fixture_snapshot(&cache, &early);
-    grow_to(&cache, 130, 1000);
-    fixture_snapshot(&cache, &late);
-    grow_to(&cache, 140, 2000);
-    ck_assert(kvg_kv_cache_can_rollback(&cache, &early, 40));
-    ck_assert(!kvg_kv_cache_can_rollback(&cache, &early, 41)); /* beyond what was written */
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &early, 41, NULL), KVG_EINVAL);
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &late, 3, NULL), KVG_OK);
-    ck_assert_uint_eq(cache.pos, 133);
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &late, 0, NULL), KVG_OK); /* a snapshot may serve again */
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &early, 29, NULL), KVG_OK);
-    grow_to(&cache, 150, 3000);
-    ck_assert(!kvg_kv_cache_can_rollback(&cache, &late, 0)); /* row 129 is another one now */
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &late, 0, NULL), KVG_ESTALE);
-    ck_assert(kvg_kv_cache_can_rollback(&cache, &early, 0));
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &early, 0, NULL), KVG_OK);
-    KvDigest got = fixture_digest(&cache), wanted = straight_digest(100, 100, 0, 0);
-    assert_same(&got, &wanted);
-    kvg_kv_cache_close(&cache, NULL);
-    kvg_kv_cache_open(fixture.store, 0, 7, &cache);
-    ck_assert(!kvg_kv_cache_can_rollback(&cache, &early, 0)); /* another life of the slot */
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &early, 0, NULL), KVG_ESTALE);
-    close_all(&cache, 1);
-}
-END_TEST
-
-START_TEST(test_many_cuts_never_let_a_bad_snapshot_through)
-{
-    KvCacheSnapshot snapshots[40];
-
-    open_layout(0, 64);
-    KvCache cache = open_cache(0);
-    grow_to(&cache, 400, 0);
-    for (uint64_t i = 0; i < 40; i++) { /* ever shorter cuts back: each stays on record beside the others */
-        fixture_snapshot(&cache, &snapshots[i]);
-        ck_assert_int_eq(kvg_kv_cache_rewind_to(&cache, 300 + 2 * i, NULL), KVG_OK);
-        grow_to(&cache, 400, 1000 * i);
-    }
-    for (uint64_t i = 0; i < 40; i++) ck_assert(!kvg_kv_cache_can_rollback(&cache, &snapshots[i], 0));
-    fixture_snapshot(&cache, &snapshots[0]);
-    ck_assert(kvg_kv_cache_can_rollback(&cache, &snapshots[0], 0));
-    close_all(&cache, 1);
-}
-END_TEST
-
-START_TEST(test_a_tainted_cache_answers_nothing_but_close)
-{
-    KvCacheSnapshot snapshot;
-    KvLeaf          leaves[32];
-
-    open_layout(_i, 64);
-    KvCache cache = open_cache(0), child = open_cache(1);
-    grow_to(&cache, 70, 0);
-    fixture_snapshot(&cache, &snapshot);
-    kvg_kv_cache_taint(&cache);
-    ck_assert_int_eq(kvg_kv_cache_begin(&cache), KVG_ETAINTED);
-    ck_assert_int_eq(kvg_kv_cache_append(&cache, 1, NULL), KVG_ETAINTED);
-    ck_assert_int_eq(kvg_kv_cache_book(&cache, 80), KVG_ETAINTED);
-    ck_assert_int_eq(kvg_kv_cache_trim(&cache), KVG_ETAINTED);
-    ck_assert_int_eq(kvg_kv_cache_rewind_to(&cache, 1, NULL), KVG_ETAINTED);
-    ck_assert_int_eq(kvg_kv_cache_fork(&cache, 1, &child, NULL), KVG_ETAINTED);
-    ck_assert_int_eq(kvg_kv_cache_rollback(&cache, &snapshot, 0, NULL), KVG_ETAINTED);
-    ck_assert(!kvg_kv_cache_can_rollback(&cache, &snapshot, 0));
-    ck_assert_int_eq(kvg_kv_cache_leaves(&cache, leaves), KVG_ETAINTED);
-    KvCache both[2] = {cache, child};
-    close_all(both, 2);
-}
-END_TEST
-
-/* ---- bytes and digests */
-
-START_TEST(test_content_counts_live_rows_and_booked_whole_units)
-{
-    open_layout(0, 64);
-    KvCache cache = open_cache(0);
-    grow_to(&cache, 1000, 0);
-    uint64_t row0 = 2 * (34 + 24) + (16 + 8), row1 = 64 + 18, row2 = 2 * (64 + 32);
-    uint64_t base = (1000 - 39 - 512) / 32 * 32;
-    ck_assert_uint_eq(kvg_kv_cache_content_bytes(&cache), 1000 * row0 + (1000 - base) * row1 + 1000 * row2);
-    uint64_t booked = 16 * 64 * (row0 + row2) + (16 - base / 64) * 64 * row1 + (16 + 16 + 16 - base / 64) * 4;
-    ck_assert_uint_eq(kvg_store_bytes(fixture.store).booked, booked);
-    close_all(&cache, 1);
-}
-END_TEST
-
-/* One head's rows in order, encoded afresh. */
-static void naive_leaf(const KvPlaneView *view, const KvPlane *plane, int which, uint32_t head, uint64_t from, uint64_t to,
-                       uint8_t hash[16])
-{
-    uint8_t           *bytes = malloc((size_t)(to - from) * plane->head_bytes + 1);
-    float              row[FIXTURE_ROW_FLOATS];
-    XXH128_canonical_t canonical;
-
-    for (uint64_t r = from; r < to; r++) {
-        fixture_row(view, plane, which, r, row);
-        kvg_encode_f32_ref(plane->format, row + head * plane->head_dim, plane->head_dim, bytes + (r - from) * plane->head_bytes, NULL);
-    }
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, (size_t)(to - from) * plane->head_bytes));
-    memcpy(hash, canonical.digest, 16);
-    free(bytes);
-}
-
-START_TEST(test_leaves_are_the_hashes_of_rows_encoded_afresh)
-{
-    KvLeaf leaves[32];
-
-    open_layout(_i, 64);
-    KvCache cache = open_cache(2);
-    ck_assert_uint_eq(kvg_kv_cache_leaf_count(&cache), 2 * (2 + 1 + 1 + 2));
-    for (uint64_t len = 0; len < 1400; len = len * 2 + 63) {
-        grow_to(&cache, len, 0);
-        ck_assert_int_eq(kvg_kv_cache_leaves(&cache, leaves), KVG_OK);
-        for (size_t i = 0; i < 12; i++) {
-            const KvPlaneView *view = kvg_store_view(fixture.store, leaves[i].layer);
-            uint8_t            wanted[16];
-            naive_leaf(view, leaves[i].plane == 0 ? &view->k : &view->v, (int)leaves[i].plane, leaves[i].head - view->head_first,
-                       view->window ? kvg_view_start(len, view->window) : 0, len, wanted);
-            ck_assert_mem_eq(leaves[i].hash, wanted, 16);
-        }
-    }
-    ck_assert(leaves[0].layer == 0 && leaves[0].plane == 0 && leaves[0].head == 2); /* heads are the model's */
-    close_all(&cache, 1);
-}
-END_TEST
-
-START_TEST(test_one_flipped_bit_changes_the_digest)
-{
-    open_layout(_i, 64);
-    KvCache cache = open_cache(0);
-    grow_to(&cache, 700, 0);
-    KvDigest before = fixture_digest(&cache);
-    for (uint32_t i = 0; i < FIXTURE_LAYERS; i++) {
-        const KvPlaneView *view = kvg_store_view(fixture.store, i);
-        uint8_t           *byte = kvg_plane_row(view, &view->v, 0, view->heads - 1, 690) + view->v.head_bytes - 1;
-        *byte ^= 0x10;
-        KvDigest after = fixture_digest(&cache);
-        ck_assert_mem_ne(after.bytes, before.bytes, 16);
-        *byte ^= 0x10;
-    }
-    KvDigest again = fixture_digest(&cache);
-    assert_same(&again, &before);
-    close_all(&cache, 1);
-}
-END_TEST
-
-START_TEST(test_the_layout_term_tells_where_staged_rows_stand)
-{
-    open_layout(_i, 64);
-    KvCache a = open_cache(0), b = open_cache(1);
-    grow_to(&a, 650, 0);
-    grow_to(&b, 650, 0);
-    ck_assert_uint_eq(kvg_kv_cache_layout_term(&a, 0), kvg_kv_cache_layout_term(&b, 0));
-    ck_assert_uint_ne(kvg_kv_cache_layout_term(&a, 0), kvg_kv_cache_layout_term(&a, 1));
-    fixture_step(&fixture, &b, 1, 0, 1);
-    ck_assert_uint_eq(kvg_kv_cache_layout_term(&a, 0), kvg_kv_cache_layout_term(&b, 0)); /* rolled back, nothing moved */
-    grow_to(&b, 651, 0);
-    ck_assert_uint_ne(kvg_kv_cache_layout_term(&a, 0), kvg_kv_cache_layout_term(&b, 0));
-    KvCache both[2] = {a, b};
-    close_all(both, 2);
-}
-END_TEST
-
-static TCase *add_case(Suite *suite, const char *name)
-{
-    TCase *made = tcase_create(name);
-
-    tcase_set_timeout(made, 60);
-    suite_add_tcase(suite, made);
-    return made;
-}
-
-static void add_steps(TCase *steps)
-{
-    tcase_add_loop_test(steps, test_every_row_in_view_is_held_as_it_was_written, 0, LAYOUTS);
-    tcase_add_loop_test(steps, test_a_partial_commit_and_a_full_rollback_leave_what_a_straight_run_leaves, 0, LAYOUTS);
-    tcase_add_loop_test(steps, test_digest_and_snapshot_in_an_open_step_are_of_committed_rows, 0, LAYOUTS);
-    tcase_add_loop_test(steps, test_several_passes_of_one_step_commit_together, 0, LAYOUTS);
-    tcase_add_loop_test(steps, test_calls_out_of_turn_are_refused_and_change_nothing, 0, LAYOUTS);
-    tcase_add_loop_test(steps, test_the_context_is_the_last_row_there_is, 0, LAYOUTS);
-}
-
-static void add_booking(TCase *booking)
-{
-    tcase_add_test(booking, test_units_are_booked_by_the_row_and_not_one_early);
-    tcase_add_loop_test(booking, test_a_booking_that_one_class_cannot_fill_takes_nothing_from_any, 0, FIXTURE_CLASSES);
-    tcase_add_test(booking, test_what_open_guaranteed_is_there_when_all_else_is_taken);
-    tcase_add_loop_test(booking, test_trim_gives_back_what_lies_past_the_rows, 0, LAYOUTS);
-    tcase_add_loop_test(booking, test_no_memory_in_a_flat_step_is_taken_back_and_the_next_try_goes_on, 1, LAYOUTS);
-}
-
-static void add_windows(TCase *windows)
-{
-    tcase_add_loop_test(windows, test_no_row_that_a_query_may_see_is_evicted_before_or_during_a_step, 0, LAYOUTS);
-    tcase_add_loop_test(windows, test_a_small_window_counts_the_current_token, 0, LAYOUTS);
-    tcase_add_test(windows, test_a_windowed_pool_class_holds_at_most_its_cap);
-    tcase_add_loop_test(windows, test_an_append_that_one_ring_cannot_take_moves_nothing_in_any_class, 0, LAYOUTS);
-    tcase_add_loop_test(windows, test_a_rewind_goes_as_far_as_the_window_is_held_and_no_further, 0, LAYOUTS);
-    tcase_add_loop_test(windows, test_with_two_windows_the_one_that_lost_most_decides, 0, LAYOUTS);
-}
-
-static void add_branches(TCase *branches)
-{
-    tcase_add_loop_test(branches, test_both_sides_of_a_fork_are_rewound_and_written_and_neither_sees_the_other, 0, LAYOUTS);
-    tcase_add_test(branches, test_a_copy_on_write_without_a_free_unit_is_refused_and_changes_nothing);
-    tcase_add_test(branches, test_a_flat_fork_without_memory_counts_as_on_a_rank_that_has_it);
-    tcase_add_loop_test(branches, test_a_rollback_is_exact_and_refused_once_its_rows_were_written_over, 0, LAYOUTS);
-    tcase_add_test(branches, test_many_cuts_never_let_a_bad_snapshot_through);
-    tcase_add_loop_test(branches, test_a_tainted_cache_answers_nothing_but_close, 0, LAYOUTS);
-}
-
-static void add_bytes(TCase *bytes)
-{
-    tcase_add_test(bytes, test_content_counts_live_rows_and_booked_whole_units);
-    tcase_add_loop_test(bytes, test_leaves_are_the_hashes_of_rows_encoded_afresh, 0, LAYOUTS);
-    tcase_add_loop_test(bytes, test_one_flipped_bit_changes_the_digest, 0, LAYOUTS);
-    tcase_add_loop_test(bytes, test_the_layout_term_tells_where_staged_rows_stand, 0, LAYOUTS);
-}
-
 int main(void)
 {
     Suite *suite = suite_create("cache");
+    TCase *tcase = tcase_create("cache");
 
-    add_steps(add_case(suite, "steps"));
-    add_booking(add_case(suite, "booking"));
-    add_windows(add_case(suite, "windows"));
-    add_branches(add_case(suite, "branches"));
-    add_bytes(add_case(suite, "bytes"));
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, test_every_row_in_view_is_held_as_it_was_written, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_a_partial_commit_and_a_full_rollback_leave_what_a_straight_run_leaves, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_digest_and_snapshot_in_an_open_step_are_of_committed_rows, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_several_passes_of_one_step_commit_together, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_calls_out_of_turn_are_refused_and_change_nothing, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_the_context_is_the_last_row_there_is, 0, LAYOUTS);
+    tcase_add_test(tcase, test_units_are_booked_by_the_row_and_not_one_early);
+    tcase_add_loop_test(tcase, test_a_booking_that_one_class_cannot_fill_takes_nothing_from_any, 0, FIXTURE_CLASSES);
+    tcase_add_test(tcase, test_what_open_guaranteed_is_there_when_all_else_is_taken);
+    tcase_add_loop_test(tcase, test_trim_gives_back_what_lies_past_the_rows, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_no_memory_in_a_flat_step_is_taken_back_and_the_next_try_goes_on, 1, LAYOUTS);
+    tcase_add_loop_test(tcase, test_no_row_that_a_query_may_see_is_evicted_before_or_during_a_step, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_a_small_window_counts_the_current_token, 0, LAYOUTS);
+    tcase_add_test(tcase, test_a_windowed_pool_class_holds_at_most_its_cap);
+    tcase_add_loop_test(tcase, test_an_append_that_one_ring_cannot_take_moves_nothing_in_any_class, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_a_rewind_goes_as_far_as_the_window_is_held_and_no_further, 0, LAYOUTS);
+    tcase_add_loop_test(tcase, test_with_two_windows_the_one_that_lost_most_decides, 0, LAYOUTS);
+    suite_add_tcase(suite, tcase);
+
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int bad = srunner_ntests_failed(runner) != 0 || srunner_ntests_run(runner) == 0;
     srunner_free(runner);
-    return bad;
+    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
 }
