@@ -9,6 +9,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 unset SLURM_NTASKS "${!KVGRID_@}" "${!MEMRA_@}"
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
+export OMPI_MCA_btl_vader_backing_directory=$scratch # ranks that are ended at once leave their segments of Open MPI behind
 leaks_of_mpi=detect_leaks=0:${ASAN_OPTIONS:-} # Open MPI's own, in a sanitized build
 failures=0 checks=0
 small=(--model "$models/tinyllama-1.1b.json" --trace "$conv" --requests 6 --max-tokens 200)
