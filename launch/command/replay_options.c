@@ -48,7 +48,8 @@ static void describe(ReplayOptions *options, ReplayCounts *counts, Option table[
         { "--ranks-per-device", OPTION_COUNT, &counts->ranks_per_device, "N", "ranks that may share a GPU (1)", 1, FORKED_RANKS_MAX, 0 },
         { "--bind", OPTION_TEXT, &counts->bind, "auto|none", "auto: bind each rank to cores and memory near its GPU, or to its part of the NUMA nodes, within what "
           "it is allowed (auto)", 0, 0, 0 },
-        { "--vote", OPTION_TEXT, &counts->vote, "auto|host|nccl|device", "how ranks exchange votes: by MPI or sockets, by NCCL on the GPUs, in the GPUs' memory (auto: host)", 0, 0, 0 },
+        { "--vote", OPTION_TEXT, &counts->vote, "auto|host|nccl|device", "how ranks exchange votes: by MPI or sockets, by NCCL on the GPUs, in the GPUs' memory "
+          "(auto: host, since an MPI record takes less time than a kernel's launch)", 0, 0, 0 },
         { NULL, OPTION_HEADING, NULL, NULL, "Checks and faults:", 0, 0, 0 },
         { "--verify", OPTION_FLAG, &options->verify, NULL, "compare sampled rows with a fresh encode", 0, 0, 0 },
         { "--fault", OPTION_TEXT, &counts->fault, "SPEC", "a fault of rank R: flip:R@stepN, refuse:R@stepN, oom:R@growN, kill:R@Ts, exit:R@Ts or stall:R@Ts", 0, 0, 0 },

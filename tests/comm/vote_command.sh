@@ -43,7 +43,7 @@ refused 2 "$kvgrid" replay "$@" --vote sockets
 says 'kvgrid replay: --vote "sockets" is unknown: give auto, device, nccl or host'
 "$kvgrid" replay "$@" --vote device > "$out" || fail "one rank alone needs nobody's vote"
 says "vote        host, one rank alone"
-"$kvgrid" replay --help > "$out"
+"$kvgrid" replay --help | tr -s ' \n' ' ' > "$out" # lines are wrapped
 says "--vote auto|host|nccl|device" "an MPI record takes less time than a kernel's launch"
 
 [ -n "$mpiexec" ] || { echo "without MPI: the rest is left out"; exit 0; }
