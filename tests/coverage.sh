@@ -21,8 +21,8 @@ command -v "$gcov" > /dev/null || { echo "tests/coverage.sh: skipped, no $gcov h
 
 mkdir -p "$build"
 if [ "$report_only" = 0 ]; then
-    {
-        cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="--coverage -O0 -g -DKVG_COVERAGE" -DCMAKE_CXX_FLAGS="--coverage -O0 -g" \
+    { # atomic: what threads count at once is lost else, and with it lines that are run but rarely
+        cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="--coverage -fprofile-update=atomic -O0 -g -DKVG_COVERAGE" -DCMAKE_CXX_FLAGS="--coverage -O0 -g" \
             -DKVG_WITH_CUDA=OFF -DKVG_BUILD_BENCH=OFF && cmake --build "$build" -j "$jobs"
     } > "$build/coverage_build.log" 2>&1 || { tail -n 30 "$build/coverage_build.log" >&2; echo "tests/coverage.sh: the build in $build/ failed" >&2; exit 2; }
     find "$build" -name '*.gcda' -delete # of objects that may be no more
