@@ -17,8 +17,8 @@ const KvPlaneView *kvg_placement_view(const KvgPlacement *placement, uint32_t il
     const KvPlaneView *view = kvg_store_shown_view(placement->store, il);
 
     if (view == NULL) {
-        kvg_fail(KVG_EINVAL, "layer %u has no K/V rows on rank %d, whose layers are [%u, %u)", il, placement->grid->rank, placement->lo,
-                 placement->hi);
+        kvg_fail(KVG_EINVAL, "layer %u has no K/V rows on rank %d, whose layers are [%u, %u): a latent layer is written by kvg_write_latent, a recurrent "
+                 "one by kvg_recurrent_update", il, placement->grid->rank, placement->lo, placement->hi);
     }
     return view;
 }

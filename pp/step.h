@@ -26,7 +26,8 @@ KVG_API void kvg_batch_destroy(KvgBatch *batch);
 KVG_API KvgStatus kvg_batch_set(KvgBatch *batch, uint32_t slot, KvgSequence *sequence);
 /** [slots] the sequences' slots in tables and lengths, -1 for empty places; device memory, constant address. */
 KVG_API const int32_t *kvg_batch_slots(const KvgBatch *batch);
-/** Where layer `il`'s rows are; constant for the batch's life. NULL (last error set) if the layer is not on this rank. Reach: local. */
+/** Where layer `il`'s rows are; constant for the batch's life. NULL (last error set) if the layer is not on this rank, or is latent, recurrent, or
+ *  without state. Reach: local. */
 KVG_API const KvPlaneView *kvg_plane_view(const KvgBatch *batch, uint32_t il);
 
 /** The same for a latent and for a recurrent layer. */

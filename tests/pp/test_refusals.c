@@ -300,7 +300,10 @@ START_TEST(test_writes_that_are_asked_wrongly_are_refused)
     recurrent.scratch = given;
     REFUSED(kvg_write_latent(batch, 1, &latent, NULL), KVG_ESTALE, "no step of this batch");
     REFUSED(kvg_recurrent_update(batch, 0, &recurrent, NULL), KVG_ESTALE, "no step of this batch");
-    REFUSED(kvg_write_kv(batch, 1, &kv, NULL), KVG_EINVAL, "layer 1");
+    REFUSED(kvg_write_kv(batch, 1, &kv, NULL), KVG_EINVAL, "layer 1 has no K/V rows on rank 0, whose layers are [0, 4): a latent layer is written by kvg_write_latent");
+    ck_assert_ptr_null(kvg_plane_view(batch, 0));
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "layer 0 has no K/V rows on rank 0"));
+    ck_assert_ptr_nonnull(strstr(kvg_last_error(), "a recurrent one by kvg_recurrent_update"));
     REFUSED(kvg_write_latent(batch, 0, &latent, NULL), KVG_EINVAL, "layer 0 is no latent layer");
     REFUSED(kvg_recurrent_update(batch, 1, &recurrent, NULL), KVG_EINVAL, "layer 1 is no recurrent layer");
     REFUSED(kvg_write_latent(batch, 1, NULL, NULL), KVG_EINVAL, "KVG_LATENT_ROWS_INIT");
