@@ -72,6 +72,9 @@ typedef struct KvgRebuildReport {
  *  EGEOM nobody joins and a shard is lost (named; the report is given all the same: rows_held is 0 for what is lost with it);
  *  ENOTSUP another shape; EBUSY a captured run is on; ENOMEM, EDEVICE here, EREFUSED naming another rank that could not; ELAYOUT a newcomer
  *  brings another model or other options, named; EFORMAT what a rank says of itself cannot be; EINDOUBT, EPEER another rank is lost or silent: rebuild without it. EINVAL.
+ *  After these two, others may have rebuilt all the same: the next settle, or the one of the next rebuild, then does so here too, and gives no report of it; that
+ *  of the next rebuild counts from there. Ask kvg_sequence_info of every handle once it has ended, before anything is opened: ESTALE it was closed, fewer rows
+ *  than you know of: compute them again.
  *  Reach: setup. */
 KVG_API KvgStatus kvg_grid_rebuild(KvgGrid *grid, const KvgBootstrap *bootstrap, const int *survivors, int survivor_count,
                                    const KvgRebuildOptions *options, KvgRebuildReport **report);

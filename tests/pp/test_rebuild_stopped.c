@@ -1,5 +1,5 @@
 /* Who waits for whom after a rebuild: a rank that posts late is waited for, whatever it said while it settled; one that is in doubt about the rebuild says so,
- * and nobody waits for it to the deadline. */
+ * and nobody waits for it to the deadline. What that rank is told of it afterwards. */
 #include "tests/support/rebuild_scene.h"
 
 #include "pp/internal.h"
@@ -147,6 +147,39 @@ START_TEST(test_nobody_waits_for_a_rank_in_doubt_about_the_rebuild)
 }
 END_TEST
 
+/* Only the doubtful rank has `extra`: rebuilding closes it and resets the others. Settling makes that rebuild on it, and no report says so: not its own, whose
+ * caller has gone on, nor the next one's, to which nothing was lost since. Its handles do. */
+START_TEST(test_a_rebuild_in_doubt_that_is_published_gives_no_report_and_handles_say_what_it_did)
+{
+    Scene           scene = {0};
+    KvgSequence    *extra = NULL;
+    KvgSequenceInfo info = {.size = sizeof info};
+    open_latent(&scene, 4, 1);
+    ck_assert_int_eq(kvg_sequence_open(scene.g.placement[_i], 777, 0, &extra), KVG_OK);
+    kill_rank(&scene, 3);
+    rebuild_with_a_doubt(&scene, _i);
+    ck_assert_int_eq(kvg_sequence_info(extra, &info), KVG_OK);
+    ck_assert_uint_eq(life_info(scene.s[_i][0]).rows, scene.rows[0]);
+    for (int i = 0; i < scene.g.ranks; i++) {
+        if (i == _i) continue;
+        ck_assert_uint_eq(scene.report[i]->count, SEQUENCES + 1);
+        ck_assert_uint_eq(scene.report[i]->sequences[0].rows, scene.rows[0]);
+    }
+    ck_assert_ptr_null(scene.report[_i]);
+    ck_assert_msg(rebuild_empty(&scene, NULL) == KVG_OK, "%s", kvg_last_error());
+    reports_agree(&scene);
+    ck_assert_uint_eq(scene.report[_i]->count, SEQUENCES);
+    ck_assert_uint_eq(scene.report[_i]->kept, SEQUENCES); /* all of their 0 rows */
+    ck_assert_int_eq(kvg_sequence_info(extra, &info), KVG_ESTALE);
+    for (int q = 0; q < SEQUENCES; q++) {
+        ck_assert_uint_eq(life_info(scene.s[_i][q]).rows, 0);
+        scene.rows[q] = 0;
+    }
+    step_ok(&scene, (uint32_t[]){70, 3, 9});
+    close_scene(&scene);
+}
+END_TEST
+
 /* ---- an operation that is given up in the middle of a rebuild */
 
 /* All rebuild, and none is lost. Between settle and publish each starts another operation and gives it up: what is done then, `during`, says. */
@@ -215,6 +248,7 @@ int main(void)
     tcase_add_loop_test(tc, test_any_rank_may_post_late_after_a_rebuild, 0, 4);
     tcase_add_loop_test(tc, test_any_rank_may_post_late_after_a_settle_and_a_rebuild, 0, 4);
     tcase_add_loop_test(tc, test_nobody_waits_for_a_rank_in_doubt_about_the_rebuild, 0, 3);
+    tcase_add_loop_test(tc, test_a_rebuild_in_doubt_that_is_published_gives_no_report_and_handles_say_what_it_did, 0, 3);
     tcase_add_loop_test(tc, test_who_gives_another_operation_up_while_it_rebuilds_does_not_stop_for_the_others, 0, 2);
     suite_add_tcase(suite, tc);
     return life_run(suite);
