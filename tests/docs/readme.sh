@@ -44,6 +44,30 @@ if [ -z "$FLAGS" ] && [ -n "$cuda_library" ] && [ -n "${NVCC:-}" ]; then
     if [ -e /dev/nvidiactl ]; then "$work/scores_cuda" tests/data/models/tinyllama-1.1b.json | diff - "$work/output"; fi
 fi
 
+# It is written for one shape, and takes no other: latent layers, other heads.
+for model in kimi-k2 llama-3.1-8b; do
+    status=0
+    "$work/scores" tests/data/models/$model.json > "$work/output" 2>&1 || status=$?
+    [ "$status" = 1 ] && grep -q "TinyLlama" "$work/output" || { echo "the kernel's program on $model ends with status $status and says: $(cat "$work/output")"; exit 1; }
+done
+
+# The function that writes every kind of layer, in the place of the loop's body: latents, an indexer beside them, recurrent state, layers that keep nothing.
+extract c '^/\\* One layer of a pass, by its kind' 1 > "$work/layer.c"
+[ -s "$work/layer.c" ] || { echo "it is not shown how each kind of layer is written"; exit 1; }
+awk -v lines="$work/layer.c" '
+    /^int main/ { while ((getline line < lines) > 0) print line }
+    /kvg_plane_view/ { skipped = 1 }
+    !skipped { print }
+    /kvg_write_kv/ { skipped = 0; print "TRY(write_layer(batch, il, NULL));" }' "$work/engine.c" | sed 's/64u << 20/1u << 30/' > "$work/kinds.c"
+# shellcheck disable=SC2086
+"$CC" -std=c11 $FLAGS -Wall -Wextra -Werror -I"$build/include" "$work/kinds.c" $libs -o "$work/kinds"
+# shellcheck disable=SC2086
+"$CXX" -std=c++17 $FLAGS -Wall -Wextra -Werror -I"$build/include" -x c++ -c "$work/kinds.c" -o "$work/kinds.o"
+for model in tinyllama-1.1b kimi-k2 deepseek-v3.2 kimi-linear-48b-a3b nemotron-3-nano-30b-a3b; do
+    "$work/kinds" tests/data/models/$model.json > "$work/output"
+    said '^\$ ./kinds ' | diff - "$work/output" || { echo "with every kind the program on $model prints otherwise"; exit 1; }
+done
+
 # The lines for MPI, put where they say: includes, before the grid, after it. Not under sanitizers: Open MPI leaks.
 extract c '^#include <kvgrid/kvgrid_mpi.h>' 1 > "$work/mpi_lines"
 [ "$(wc -l < "$work/mpi_lines")" = 6 ] || { echo "there are not six lines for MPI"; exit 1; }
