@@ -1,7 +1,9 @@
 #!/bin/sh
-# run.sh TEST.py: runs it by $PYTHON (python3), with the sanitizers' run time loaded ahead of the interpreter where the library has them. 77: skipped.
+# run.sh TEST.py: runs it by $PYTHON, with the sanitizers' run time loaded ahead of the interpreter where the library has them. Without $PYTHON by python3, or by the
+# system's where that one alone has NumPy. 77: skipped.
 set -eu
 python=${PYTHON:-python3}
+if [ -z "${PYTHON:-}" ] && ! python3 -c 'import numpy' 2> /dev/null && /usr/bin/python3 -c 'import numpy' 2> /dev/null; then python=/usr/bin/python3; fi
 command -v "$python" > /dev/null || { echo "skipped: no $python here"; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
 case ${SANITIZE:-} in
