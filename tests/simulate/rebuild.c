@@ -168,7 +168,7 @@ static void turn_rank(World *w, Rebuilding *b, int r)
     int oom = plant_oom(w, 60);
 
     b->each[r] = kvg_setup_test(b->setup[r], &b->done[r]);
-    if (oom) kvg_fault_disarm();
+    if (oom && kvg_fault_disarm()) w->rank[r].keeps_more = 1;
     SIM_CHECK(w, kvg_inproc_now_ns(w->hub) - b->began_ns[r] <= 12 * SIM_DEADLINE_NS, "rebuilding on rank %d takes %llu ms", r,
               (unsigned long long)((kvg_inproc_now_ns(w->hub) - b->began_ns[r]) / SIM_MS));
 }

@@ -68,7 +68,7 @@ static void turn_rank(World *w, Attempt *attempt, int r, uint64_t began_ns)
 
     if (oom) kvg_fault_arm(draw(&w->draws, 6));
     attempt->each[r] = kvg_setup_test(attempt->setup[r], &attempt->done[r]);
-    if (oom) kvg_fault_disarm();
+    if (oom && kvg_fault_disarm()) w->rank[r].keeps_more = 1;
     SIM_CHECK(w, kvg_inproc_now_ns(w->hub) - began_ns <= 2 * SIM_DEADLINE_NS + 1000 * SIM_MS, "settling on rank %d takes %llu ms", r,
               (unsigned long long)((kvg_inproc_now_ns(w->hub) - began_ns) / SIM_MS));
 }

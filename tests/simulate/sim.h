@@ -138,6 +138,7 @@ typedef struct Rank {
     KvDigest      digest;
     uint64_t      pc;
     int           dead, frozen, out, woken, doubt; /* out: left out by a settle; woken: and has learnt of it */
+    int           keeps_more; /* a want of memory struck in a call that may have been giving memory back: what could not be given back stays */
     int           stopped;  /* in doubt and its program does not call in any more */
     uint64_t      knew;     /* mask: the grid's ranks when it was left out */
     uint64_t      wait_since_ns; /* 0: does not wait */

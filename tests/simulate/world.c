@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/state/store_impl.h"
+
 /* ---- what is drawn */
 
 static void draw_shape(World *w)
@@ -353,11 +355,21 @@ static uint64_t taken_bytes(World *w, int r)
     return stats.taken_bytes;
 }
 
+/* What stays because it could not be given back goes with the next that is. */
+static void give_back(Rank *rank)
+{
+    if (rank->keeps_more && rank->setup == NULL && !rank->placement->asleep && !rank->placement->store->resizing) {
+        kvg_store_give_back_slabs(rank->placement->store);
+        rank->keeps_more = 0;
+    }
+}
+
 static void check_bytes(World *w, int r)
 {
     KvgStats stats = { .size = sizeof stats };
     int      open = 0;
 
+    give_back(&w->rank[r]);
     SIM_CHECK(w, kvg_stats(w->rank[r].placement, &stats) == KVG_OK, "%s", kvg_last_error());
     for (int i = 0; i < SIM_SEQS; i++) open += w->rank[r].seq[i] != NULL;
     SIM_CHECK(w, stats.booked_bytes <= stats.taken_bytes, "rank %d: %llu bytes are booked and %llu taken", r, (unsigned long long)stats.booked_bytes,
