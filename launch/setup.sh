@@ -1,7 +1,7 @@
 # Set-up shared by launch/demo, launch/check and .ci/run; sourced by them, with bash.
 #   setup_require base|all   install what is missing, or say what to install and stop (exit 2)
 #   setup_build DIR TARGETS  configure and build; "all" or names of targets; the log is DIR/setup.log
-#   setup_ranks N COMMAND..  run a command under mpirun, more ranks than cores if need be
+#   setup_ranks N COMMAND..  run a command under mpirun, more ranks than cores if need be; "${setup_mpirun[*]} -n N" is what it types
 # shellcheck shell=bash disable=SC2034
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -156,10 +156,14 @@ setup_build() { # setup_build DIR TARGET..
 
 # ---- running
 
+# Shown before each run, so nothing is in it that a reader would not type.
+setup_mpirun=(mpirun --oversubscribe)
+[ "$(id -u)" != 0 ] || setup_mpirun+=(--allow-run-as-root)
+
 setup_ranks() { # setup_ranks N COMMAND..
     local ranks=$1
     shift
-    mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" "$@"
+    "${setup_mpirun[@]}" -n "$ranks" "$@"
 }
 
 setup_log=$(mktemp)

@@ -217,6 +217,8 @@ if [ -z "$FLAGS" ]; then
     got=$("$build"/kvgrid $job | awk '$1 == "digest" {print $2}')
     # shellcheck disable=SC2086
     cat $pages | grep -q "^1x1 = 2x2: digest $got OK$" || { echo "another digest is shown than the demo's job has: $got"; exit 1; }
+    # shellcheck disable=SC2086
+    cat $pages | grep -qxF -- "== mpirun --oversubscribe -n 4 build/kvgrid $job --tp 2 --pp 2" || { echo "the demo's job is not shown on four ranks"; exit 1; }
     while :; do
         extract console '^\$ .*build/kvgrid replay .*--model tests/' $((replays + 1)) > "$work/block"
         [ -s "$work/block" ] || break

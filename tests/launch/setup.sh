@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # launch/setup.sh says on stderr what it builds, for about how long, and where the log is; on a terminal also how far it is. stdout has what is documented, alone.
-# The build itself is a stand-in for CMake.
+# The build itself is a stand-in for CMake. Ranks are started by the line that is shown.
 #   setup.sh
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -71,6 +71,24 @@ if command -v script > /dev/null; then
     grep -qF $'\rsteps: 12/209 \r\033[K' "$work/seen" || wrong "on a terminal the last mark stays: $(cat -v "$work/seen")"
     grep -q "first\|a warning" "$work/seen" && wrong "on a terminal the build's lines are shown: $(cat -v "$work/seen")"
 fi
+
+# Ranks are started by the words that are shown, by root or by others.
+printf '#!/bin/sh\necho "mpirun $*"\n' > "$work/bin/mpirun"
+printf '#!/bin/sh\necho "$WHO"\n' > "$work/bin/id"
+chmod +x "$work/bin/mpirun" "$work/bin/id"
+cat > "$work/ranks" << 'END'
+#!/usr/bin/env bash
+set -euo pipefail
+source "$1/launch/setup.sh"
+echo "${setup_mpirun[*]} -n 4 a 'b c'"
+setup_ranks 4 a "'b c'"
+END
+for who in "0: --allow-run-as-root" "1000:"; do
+    line="mpirun --oversubscribe${who#*:} -n 4 a 'b c'"
+    WHO=${who%%:*} bash "$work/ranks" "$root" > "$work/out"
+    is out "$line"$'\n'"$line"
+done
+grep -q 'step "${setup_mpirun\[\*\]} -n \$ranks ' "$root/launch/demo" || wrong "the demo shows another line than it runs"
 
 [ "$failed" = 0 ] || exit 1
 echo "a build is announced, shown on $on, and its log stays"
