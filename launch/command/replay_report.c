@@ -260,7 +260,7 @@ void kvg_replay_print_summary(const ReplayResult *result)
     for (int rank = 0; rank < result->rank_count; rank++) {
         const ReplayRankEnd *at = &result->ranks[rank];
         char                 peak[3][32], end[3][32];
-        printf("rank %-6d content %s, booked %s, taken %s at most; %s, %s, %s at the end\n", rank, kvg_plan_size(at->peak.content, peak[0]),
+        printf("rank %-6d content %s, booked %s, taken %s at most; at the end %s, %s, and %s kept for reuse\n", rank, kvg_plan_size(at->peak.content, peak[0]),
                kvg_plan_size(at->peak.booked, peak[1]), kvg_plan_size(at->peak.taken, peak[2]), kvg_plan_size(at->end.content, end[0]),
                kvg_plan_size(at->end.booked, end[1]), kvg_plan_size(at->end.taken, end[2]));
         print_driver(result, rank);

@@ -71,7 +71,7 @@ holds "$page" "$(sed -n 's/.*tokens .*: \([0-9]*\) state rows.*/\1/p' "$out" | s
 holds "$page" "<tr><th scope=\"row\">EBUSY</th><td class=\"n\">1</td></tr>"
 holds "$page" "--fault refuse:1@step9"
 for rank in 0 1 2 3; do
-  sizes=$(sed -n "s/^rank $rank  *content \([^,]*\), booked \([^,]*\), taken \(.*\) at most; \([^,]*\), \([^,]*\), \(.*\) at the end$/\1|\2|\3|\4|\5|\6/p" "$out")
+  sizes=$(sed -n "s/^rank $rank  *content \([^,]*\), booked \([^,]*\), taken \(.*\) at most; at the end \([^,]*\), \([^,]*\), and \(.*\) kept for reuse$/\1|\2|\3|\4|\5|\6/p" "$out")
   row=$(tr '|' '\n' <<<"$sizes" | sed 's:.*:<td class="n">&</td>:' | tr -d '\n')
   holds "$page" "<tr><th scope=\"row\">$rank</th><td>$((rank / 2))</td>$row<td class=\"n\">0</td><td class=\"n\">0</td></tr>"
 done
