@@ -44,6 +44,9 @@ class Finding(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("ImportError: no libkvgrid was found", said)
         self.assertIn("/nowhere/libkvgrid.so", said)
+        source = os.path.relpath(rows.ROOT)
+        build = os.path.normpath(os.path.join(source, "build"))
+        self.assertTrue(said.rstrip().endswith("; build it: cmake -S %s -B %s && cmake --build %s" % (source, build, build)), said)
 
     def test_another_version_is_refused_by_name(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -220,8 +223,14 @@ class Errors(unittest.TestCase):
         with kvgrid.Grid() as grid, kvgrid.ModelConfig(rows.MODEL) as config:
             with self.assertRaises(TypeError):
                 grid.place(config, memory=1)
-            with self.assertRaisesRegex(ValueError, "bf16"):
-                grid.place(config, format_k="bf17")
+            for word in ("bf17", "zz", ""):
+                with self.assertRaises(kvgrid.Invalid) as of_c:
+                    kvgrid.format_parse(word)
+                with self.assertRaises(kvgrid.Invalid) as of_place:
+                    grid.place(config, format_k=word)
+                self.assertEqual(str(of_place.exception), str(of_c.exception))
+            with self.assertRaisesRegex(kvgrid.Invalid, r"'bf16\\0x' is no format"):
+                grid.place(config, format_k="bf16\0x")
             with self.assertRaises(TypeError):
                 kvgrid.ROWS_INIT(nothing=1)
 

@@ -4,6 +4,8 @@ import ctypes
 
 from . import _abi, _dlpack
 from ._buffer import Buffer
+from ._errors import check
+from ._load import lib
 
 F32, F16, BF16 = (_abi.CONSTANTS["KVG_" + name] for name in ("F32", "F16", "BF16"))
 FORMATS = {name[4:].lower(): _abi.CONSTANTS[name] for name in ("KVG_POLICY", "KVG_F32", "KVG_F16", "KVG_BF16", "KVG_Q8_0", "KVG_Q5_1", "KVG_Q4_0",
@@ -16,12 +18,13 @@ _KINDS = {"f32": F32, "f16": F16, "bf16": BF16, "u16": BF16}
 
 def format_code(word):
     """A KvFormat by its name or number."""
-    if isinstance(word, str):
-        try:
-            return FORMATS[word.lower()]
-        except KeyError:
-            raise ValueError("%r is no format: %s" % (word, ", ".join(FORMATS))) from None
-    return int(word)
+    if not isinstance(word, str):
+        return int(word)
+    code = FORMATS.get(word.lower())
+    if code is None:  # C's own exception and sentence; a NUL would hide the rest of the word from it
+        check(lib.kvg_format_parse(word.replace("\0", "\\0").encode("utf-8", "replace"), ctypes.byref(ctypes.c_int())))
+        raise AssertionError("C has a format %s that this module lacks" % word)
+    return code
 
 
 class Data:

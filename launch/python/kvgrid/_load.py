@@ -2,6 +2,7 @@
 import ctypes
 import glob
 import os
+import shlex
 
 from . import _abi
 
@@ -25,10 +26,23 @@ def _candidates():
         library = os.sep.join(parts[:-3])
         for folder in (library, os.path.join(library, "*-linux-gnu*"), library + "64"):
             found += [path for match in sorted(glob.glob(folder)) for path in _below(match, names)]
-    if parts[-3:] == ["launch", "python", "kvgrid"]:  # the source tree
-        found += _below(os.path.join(os.sep.join(parts[:-3]), "build"), names)
+    if _source():
+        found += _below(os.path.join(_source(), "build"), names)
     major = _abi.VERSION.split(".")[0]
     return sorted(found, key=lambda path: "_gpu" not in path) + ["libkvgrid_gpu.so." + major, "libkvgrid.so." + major]
+
+
+def _source():
+    """The source tree that this module is in, or None."""
+    parts = HERE.split(os.sep)
+    return os.sep.join(parts[:-3]) if parts[-3:] == ["launch", "python", "kvgrid"] else None
+
+
+def _build():
+    """What builds the library, to be typed here; in kvgrid's sources where this module is not in them."""
+    source = os.path.relpath(_source() or ".")
+    build = os.path.normpath(os.path.join(source, "build"))
+    return "cmake -S %s -B %s && cmake --build %s" % tuple(map(shlex.quote, (source, build, build)))
 
 
 def _open(path):
@@ -51,7 +65,7 @@ def _find():
             tried.append("%s (%s)" % (path, error))
         except AttributeError:
             tried.append("%s (no kvg_version in it)" % path)
-    raise ImportError("no libkvgrid was found: KVGRID_LIBRARY=FILE says where it is. Tried: " + "; ".join(tried))
+    raise ImportError("no libkvgrid was found: KVGRID_LIBRARY=FILE says where it is. Tried: %s; build it: %s" % ("; ".join(tried), _build()))
 
 
 class Library:
