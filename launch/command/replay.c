@@ -293,7 +293,7 @@ static int report(const ReplayOptions *options, const ReplayLaunch *launch, cons
     }
     if (launch->bootstrap.rank == 0) {
         result.binding = launch->binding;
-        kvg_replay_print_summary(&result);
+        kvg_replay_print_summary(options, &result);
         if (options->verify && result.checked_rows == 0) {
             fprintf(stderr, "kvgrid replay: nothing was verified: --verify found no rows, since %s\n",
                     result.refused == result.requests ? "every request was refused" : "the requests that were served have no tokens");

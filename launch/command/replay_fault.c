@@ -1,6 +1,7 @@
 /* Replay's scripted faults. */
 #include "launch/command/replay_fault.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,23 @@ KvgStatus kvg_replay_fault_parse(const char *text, ReplayFault *fault)
     }
     return kvg_fail(KVG_EINVAL, "--fault \"%s\" is not understood: give flip:RANK@stepN, refuse:RANK@stepN, oom:RANK@growN (counted from 1), kill:RANK@Ts, "
                                 "exit:RANK@Ts or stall:RANK@Ts (seconds, as 2.5s)", text);
+}
+
+const char *kvg_replay_fault_words(const ReplayFault *fault, char text[REPLAY_FAULT_WORDS])
+{
+    static const char *const meant[] = {
+        [REPLAY_FAULT_FLIP] = "one stored bit of that rank is another, and so is the digest; --verify finds it",
+        [REPLAY_FAULT_REFUSE] = "that rank voted no; the step was rolled back on every rank and made again",
+        [REPLAY_FAULT_OOM] = "that rank had no memory to grow; the step was rolled back on every rank and made again",
+    };
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof fault_words / sizeof *fault_words; i++) {
+        const FaultWord *word = &fault_words[i];
+        if (word->kind == fault->kind && !kvg_replay_fault_is_timed(fault)) {
+            snprintf(text, REPLAY_FAULT_WORDS, "%s:%u@%s%" PRIu64 " struck: %s", word->name, fault->rank, word->before, fault->step, meant[word->kind]);
+        }
+    }
+    return text;
 }
 
 void kvg_replay_fault_strike(const ReplayFault *fault, uint64_t stall_ms)

@@ -20,7 +20,7 @@ typedef enum ReplayFaultKind {
     REPLAY_FAULT_NONE = 0, REPLAY_FAULT_FLIP, REPLAY_FAULT_REFUSE, REPLAY_FAULT_OOM, REPLAY_FAULT_KILL, REPLAY_FAULT_EXIT, REPLAY_FAULT_STALL
 } ReplayFaultKind;
 
-enum { REPLAY_EXIT_OF_FAULT = 3 };
+enum { REPLAY_EXIT_OF_FAULT = 3, REPLAY_FAULT_WORDS = 160 };
 
 typedef struct ReplayFault {
     ReplayFaultKind kind;
@@ -33,6 +33,8 @@ KvgStatus kvg_replay_fault_parse(const char *text, ReplayFault *fault);
 
 /* 1: it strikes at a time. */
 int kvg_replay_fault_is_timed(const ReplayFault *fault);
+/* "flip:1@step3 struck: .." of a fault that a run outlives; "" of others. */
+const char *kvg_replay_fault_words(const ReplayFault *fault, char text[REPLAY_FAULT_WORDS]);
 /* The fault's time has come: kills this process, leaves it, or stands still for `stall_ms`. */
 void kvg_replay_fault_strike(const ReplayFault *fault, uint64_t stall_ms);
 

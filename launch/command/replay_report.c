@@ -241,7 +241,21 @@ static void print_driver(const ReplayResult *result, int rank)
     }
 }
 
-void kvg_replay_print_summary(const ReplayResult *result)
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* A fault that a run outlives is told of, since its exit status does not. */
+static void print_fault(const ReplayFault *fault, const ReplayResult *result)
+{
+    char text[REPLAY_FAULT_WORDS];
+    if (fault->kind != REPLAY_FAULT_NONE && result->ranks[fault->rank].fault_done && kvg_replay_fault_words(fault, text)[0] != '\0') {
+        printf("fault       %s\n", text);
+    }
+}
+
+void kvg_replay_print_summary(const ReplayOptions *options, const ReplayResult *result)
 {
     char hex[33];
     kvg_digest_hex(&result->digest, hex);
@@ -250,8 +264,9 @@ void kvg_replay_print_summary(const ReplayResult *result)
            result->requests, result->refused, result->turned_out);
     printf("tokens      %" PRIu64 " in %.2f s: %.0f state rows/s (no model compute)\n", result->tokens, result->seconds,
            result->rows_per_second);
-    printf("steps       %" PRIu64 " commits, %" PRIu64 " rollbacks, %" PRIu64 " grows; vote p50 %.1f us, p99 %.1f us (post to decided)\n",
-           result->commits, result->rollbacks, result->grows, result->vote_p50_us, result->vote_p99_us);
+    printf("steps       %" PRIu64 " commit%s, %" PRIu64 " rollback%s, %" PRIu64 " grow%s; vote p50 %.1f us, p99 %.1f us (post to decided)\n",
+           result->commits, plural(result->commits), result->rollbacks, plural(result->rollbacks), result->grows, plural(result->grows),
+           result->vote_p50_us, result->vote_p99_us);
     printf("vote        %s\n", result->vote);
     kvg_replay_place_print(result->binding, result->rank_count);
     if (result->replayed > 0) {
@@ -268,6 +283,7 @@ void kvg_replay_print_summary(const ReplayResult *result)
     if (result->checked_rows > 0) {
         printf("verify      %" PRIu64 " rows against a fresh encode, %" PRIu64 " mismatches\n", result->checked_rows, result->mismatches);
     }
+    print_fault(&options->fault, result);
     printf("digest      %s\n", hex);
 }
 

@@ -52,7 +52,7 @@ void kvg_replay_print_opening(const ReplayOptions *options, const KvGridPlan *pl
 /* Brings the ranks' numbers together. Collective; good on every rank but for the digest and `differing`, which are rank 0's. */
 KvgStatus kvg_replay_result_gather(const ReplayRun *run, ReplayResult *result);
 void      kvg_replay_result_free(ReplayResult *result);
-void      kvg_replay_print_summary(const ReplayResult *result);
+void      kvg_replay_print_summary(const ReplayOptions *options, const ReplayResult *result);
 /* The object on one line. ENOMEM. */
 KvgStatus kvg_replay_print_json(const ReplayOptions *options, const ReplayResult *result);
 

@@ -207,8 +207,10 @@ faults)
     done
     same "$base" 4 --tp 2 --pp 2 --fault refuse:$rank@step5
     [ "$(field rollbacks)" = 1 ] || fail "refuse:$rank@step5: $(field rollbacks) rollbacks, not 1"
+    grep -q " 1 rollback, " "$out" && grep -q "^fault  *refuse:$rank@step5 struck: .* rolled back " "$out" || fail "refuse:$rank@step5 is not told of"
   done
-  run 1 --json --fault flip:0@step9 # without --verify the digest alone tells
+  run 1 --json --fault flip:0@step9 # without --verify the digest and a line tell
+  grep -q "^fault  *flip:0@step9 struck: .*--verify finds it$" "$out" || fail "flip:0@step9 without --verify is not told of"
   [ $status = 0 ] && [ "$digest" != "$base" ] || fail "flip:0@step9 without --verify: exit $status, digest '$digest'"
   run 1 --json --verify --fault flip:0@step9 --layout flat --spec 3
   [ $status = 1 ] && [ "$digest" != "$base" ] || fail "flip in a flat plane: exit $status, digest '$digest'"

@@ -139,6 +139,23 @@ START_TEST(test_fault_words_are_read_and_near_misses_are_not)
 }
 END_TEST
 
+START_TEST(test_a_fault_that_a_run_outlives_is_told_in_the_words_that_asked_for_it)
+{
+    static const char *const said[][2] = {
+        { "flip:3@step12", "flip:3@step12 struck: one stored bit of that rank is another, and so is the digest; --verify finds it" },
+        { "refuse:0@step1", "refuse:0@step1 struck: that rank voted no; the step was rolled back on every rank and made again" },
+        { "oom:1@grow3", "oom:1@grow3 struck: that rank had no memory to grow; the step was rolled back on every rank and made again" },
+        { "kill:1@2.5s", "" }, { "exit:1@2s", "" }, { "stall:1@2s", "" },
+    };
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        ReplayFault fault = { 0 };
+        char        text[REPLAY_FAULT_WORDS];
+        ck_assert_int_eq(kvg_replay_fault_parse(said[i][0], &fault), KVG_OK);
+        ck_assert_str_eq(kvg_replay_fault_words(&fault, text), said[i][1]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("replay_options");
@@ -149,6 +166,7 @@ int main(void)
     tcase_add_test(cases, test_the_vote_is_the_hosts_unless_it_is_named);
     tcase_add_test(cases, test_bad_use_is_refused_and_changes_nothing);
     tcase_add_test(cases, test_fault_words_are_read_and_near_misses_are_not);
+    tcase_add_test(cases, test_a_fault_that_a_run_outlives_is_told_in_the_words_that_asked_for_it);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
