@@ -122,6 +122,27 @@ static uint64_t unit_bytes(const char *name)
     return 0;
 }
 
+/* "G" is 10^9 to some programs and 2^30 to others, so it is asked and not taken. */
+static int is_half_unit(const char *name)
+{
+    name += strspn(name, " ");
+    return name[0] != '\0' && strchr("kKMGT", name[0]) != NULL && name[1] == '\0';
+}
+
+static KvgStatus unknown_unit(const char *what, const char *text, const char *name)
+{
+    const int stem = (int)(name - text);
+
+    if (is_half_unit(name)) {
+        const char letter = name[strlen(name) - 1];
+
+        return kvg_fail(KVG_EINVAL, "%s is \"%s\", which has two meanings: write %.*s%cB (powers of 1000) or %.*s%ciB (powers of 1024)", what,
+                        text, stem, text, letter, stem, text, letter == 'k' ? 'K' : letter);
+    }
+    return kvg_fail(KVG_EINVAL, "%s is \"%s\", which has no known unit: write bytes, or kB MB GB TB (powers of 1000), KiB MiB GiB TiB "
+                    "(powers of 1024)", what, text);
+}
+
 /* ".25" of a unit, exactly rounded down; at most nine digits are looked at. */
 static uint64_t read_fraction(const char *text, uint64_t unit, const char **end)
 {
@@ -157,8 +178,7 @@ KvgStatus kvg_parse_bytes(const char *what, const char *text, uint64_t *bytes)
         unit = unit_bytes(end);
     }
     if (unit == 0) {
-        return kvg_fail(KVG_EINVAL, "%s is \"%s\", which has no known unit: write bytes, or kB MB GB TB (powers of 1000), KiB MiB GiB TiB "
-                        "(powers of 1024)", what, text);
+        return unknown_unit(what, text, end);
     }
     if (!kvg_mul_u64(number, unit, &number) || !kvg_add_u64(number, fraction, &number) || number > INT64_MAX) {
         return kvg_fail(KVG_EINVAL, "%s is %s, which is more than 2^63 bytes", what, text);
@@ -230,6 +250,10 @@ static KvgStatus set_bytes(Option *option, const char *value)
     uint64_t bytes;
 
     KVG_TRY(kvg_parse_bytes(option->name, value, &bytes));
+    if (bytes != 0 && bytes < option->least && value[strspn(value, "0123456789")] == '\0') {
+        return kvg_fail(KVG_EINVAL, "%s is %s, which is %s bytes: did you mean %sGB? It is at least %llu bytes, or left out", option->name,
+                        value, value, value, (unsigned long long)option->least);
+    }
     if (bytes < option->least) {
         return kvg_fail(KVG_EINVAL, "%s is %s: it is at least %llu bytes, or left out", option->name, value,
                         (unsigned long long)option->least);

@@ -7,6 +7,8 @@
 
 #define SIZE_MOST 4096 /* of one side of a grid */
 
+#define DEVICE_LEAST 1000000 /* bytes; "80" is a unit left out */
+
 #define OPTION_COUNT_MOST 20
 
 static size_t list_options(PlanArguments *a, Option options[OPTION_COUNT_MOST])
@@ -16,7 +18,7 @@ static size_t list_options(PlanArguments *a, Option options[OPTION_COUNT_MOST])
         { "--tp", OPTION_COUNT, &a->tp, "N", "ranks that share each layer (default 1; with --gpus and --pp: gpus / pp)", 1, SIZE_MOST, 0 },
         { "--pp", OPTION_COUNT, &a->pp, "N", "pipeline stages (default 1; with --gpus and --tp: gpus / tp)", 1, SIZE_MOST, 0 },
         { "--gpus", OPTION_COUNT, &a->gpus, "N", "try every tp x pp = N, list those that fit, best first; then show the best, or the one that --tp, --pp ask for", 1, SIZE_MOST, 0 },
-        { "--device-memory", OPTION_BYTES, &a->device_memory, "SIZE", "of each rank: 141GB (10^9), 80GiB (2^30) or bytes", 1, 0, 0 },
+        { "--device-memory", OPTION_BYTES, &a->device_memory, "SIZE", "of each rank: 141GB (10^9), 80GiB (2^30) or bytes", DEVICE_LEAST, 0, 0 },
         { "--weights-bytes", OPTION_BYTES, &a->weights_bytes, "SIZE", "of the whole model (default: estimated from the config)", 1, 0, 0 },
         { "--reserve", OPTION_BYTES, &a->reserve_bytes, "SIZE", "kept free on each rank for activations and the like (default 0)", 0, 0, 0 },
         { "--columns", OPTION_COUNT, &a->columns, "N", "columns of recurrent state (default 2; K+1 takes any prefix of a round of K rows)", 2, 4096, 0 },

@@ -22,17 +22,37 @@ static void make_options(const PlanReport *report, uint32_t tp, uint32_t pp, KvG
     options->weights_bytes = report->arguments->weights_bytes;
 }
 
+/* Names the first rank whose weights are over the device; 0 if there is none. */
+static int say_overweight(const PlanReport *report, PlanGrid *grid)
+{
+    const uint64_t device_bytes = report->arguments->device_memory;
+
+    for (uint32_t r = 0; r < grid->plan.ranks_count; r++) {
+        const KvRankPlan *rank = &grid->plan.ranks[r];
+        char              weights[32], device[32];
+
+        if (rank->weight_bytes > device_bytes) {
+            snprintf(grid->why, sizeof grid->why,
+                     "stage %u (rank %u) of %s needs %s (%llu bytes) for weights and its device has %s (%llu): use more ranks, larger devices, "
+                     "or say the real size with --weights-bytes",
+                     rank->stage, r, report->config.name, kvg_plan_size(rank->weight_bytes, weights), (unsigned long long)rank->weight_bytes,
+                     kvg_plan_size(device_bytes, device), (unsigned long long)device_bytes);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Weights over the device are no mistake of the question: the answer is that nothing fits, and where. */
 static KvgStatus plan_overweight(const PlanReport *report, const ModelConfig *config, KvGridPlanOptions *options, PlanGrid *grid)
 {
-    static const OptionWord words[] = { { "weights_bytes", "--weights-bytes" } };
-    uint64_t               *state = NULL;
-    KvgStatus               status;
+    uint64_t *state = NULL;
+    KvgStatus status;
+    int       overweight;
 
-    kvg_options_speak(KVG_ENOMEM, words, 1);
-    snprintf(grid->why, sizeof grid->why, "%s", kvg_last_error());
     options->device_bytes = NULL;
     KVG_TRY(kvg_grid_plan(config, options, &grid->plan)); /* for the weights of each rank */
+    overweight = say_overweight(report, grid);
     status = KVG_NEW(grid->plan.ranks_count, "the ranks' memory", &state);
     for (uint32_t r = 0; status == KVG_OK && r < grid->plan.ranks_count; r++) {
         state[r] = kvg_monus_u64(kvg_monus_u64(report->arguments->device_memory, grid->plan.ranks[r].weight_bytes),
@@ -43,7 +63,7 @@ static KvgStatus plan_overweight(const PlanReport *report, const ModelConfig *co
     options->state_bytes = state;
     status = kvg_grid_plan(config, options, &grid->plan);
     kvg_free(state);
-    grid->overweight = status == KVG_OK;
+    grid->overweight = status == KVG_OK && overweight;
     return status;
 }
 
@@ -95,12 +115,15 @@ static uint64_t fullest_rank_bytes(const KvGridPlan *plan)
 static void say_no_room(const PlanArguments *arguments, PlanGrid *grid)
 {
     const uint32_t limiting = grid->plan.limiting_rank >= 0 ? (uint32_t)grid->plan.limiting_rank : 0;
+    const uint64_t weight_bytes = grid->plan.ranks[limiting].weight_bytes;
+    char           weights[32], reserve[32], device[32];
 
     snprintf(grid->why, sizeof grid->why,
-             "not one unit of %d rows is left on rank %u, where weights take %llu bytes and the reserve %llu of the device's %llu: lower --reserve, "
-             "use more ranks or larger devices, or say the real size with --weights-bytes",
-             KVG_CHUNK_ROWS, limiting, (unsigned long long)grid->plan.ranks[limiting].weight_bytes, (unsigned long long)arguments->reserve_bytes,
-             (unsigned long long)arguments->device_memory);
+             "not one unit of %d rows is left on rank %u, where weights take %s (%llu bytes) and the reserve %s (%llu) of the device's %s (%llu): "
+             "lower --reserve, use more ranks or larger devices, or say the real size with --weights-bytes",
+             KVG_CHUNK_ROWS, limiting, kvg_plan_size(weight_bytes, weights), (unsigned long long)weight_bytes,
+             kvg_plan_size(arguments->reserve_bytes, reserve), (unsigned long long)arguments->reserve_bytes,
+             kvg_plan_size(arguments->device_memory, device), (unsigned long long)arguments->device_memory);
 }
 
 int kvg_plan_holds_nothing(const PlanGrid *grid)

@@ -275,12 +275,13 @@ START_TEST(test_plan_that_holds_nothing_says_zero_and_why)
     ck_assert_int_eq(number(object, "max_context"), 0);
     ck_assert_int_eq(number(object, "max_sequences"), 0);
     ck_assert_int_eq(number(object, "limiting_rank"), 0);
-    ck_assert_ptr_nonnull(strstr(err, "nothing fits: stage 0"));
+    ck_assert_ptr_nonnull(strstr(err, "nothing fits: stage 0 (rank 0) of llama-3.3-70b needs 70.6 GB (70552387584 bytes) for weights and its device has "
+                                      "24.0 GB (24000000000): use more ranks"));
     json_decref(object);
     object = plan_json("llama-3.3-70b", "--device-memory 24GB --tp 2 --weights-bytes 1GB --reserve 24GB"); /* the reserve leaves none */
     ck_assert_int_eq(number(object, "max_sequences"), 0);
-    ck_assert_ptr_nonnull(strstr(err, "nothing fits: not one unit of 64 rows is left on rank 0, where weights take 499999979 bytes and the reserve 24000000000 "
-                                      "of the device's 24000000000: lower --reserve"));
+    ck_assert_ptr_nonnull(strstr(err, "nothing fits: not one unit of 64 rows is left on rank 0, where weights take 500 MB (499999979 bytes) and the reserve "
+                                      "24.0 GB (24000000000) of the device's 24.0 GB (24000000000): lower --reserve"));
     json_decref(object);
     object = plan_json("llama-3.3-70b", "--device-memory 24GB --tp 2 --weights-bytes 10GB");
     ck_assert_int_eq(number(object, "max_context"), 131072);
@@ -461,6 +462,12 @@ START_TEST(test_plan_malformed_files_are_named)
     check_refused("plan --model /nonexistent/config.json", 2, "/nonexistent/config.json");
     check_model_refused("llama-3.1-8b", "--trace /nonexistent.csv", "/nonexistent.csv");
     check_model_refused("deepseek-v4-flash", "", "compress_ratios");
+    check_model_refused("llama-3.1-8b", "--device-memory 80", "--device-memory is 80, which is 80 bytes: did you mean 80GB?");
+    check_model_refused("llama-3.1-8b", "--device-memory 999999", "at least 1000000 bytes");
+    check_model_refused("llama-3.1-8b", "--device-memory 999kB", "--device-memory is 999kB: it is at least 1000000 bytes");
+    check_model_refused("llama-3.1-8b", "--device-memory 0", "--device-memory is 0: it is at least 1000000 bytes");
+    ck_assert_int_eq(run_model("llama-3.1-8b", "--device-memory 1000000"), 0);
+    check_model_refused("llama-3.1-8b", "--device-memory 80G", "write 80GB (powers of 1000) or 80GiB (powers of 1024)");
 }
 END_TEST
 
@@ -516,7 +523,7 @@ START_TEST(test_plan_bad_use_is_one_sentence_and_status_2)
     check_model_refused("llama-3.1-8b", "--pp 33", "more stages than");
     check_model_refused("llama-3.1-8b", "--tp 0", "--tp is 0");
     check_model_refused("llama-3.1-8b", "--tpp 2", "did you mean --tp?");
-    check_model_refused("llama-3.1-8b", "--device-memory 141G", "no known unit");
+    check_model_refused("llama-3.1-8b", "--device-memory 141G", "has two meanings");
     check_model_refused("llama-3.1-8b", "--format-k q5_1", "not legal for K");
     check_model_refused("llama-3.1-8b", "--format-v q6", "--format-v");
     check_model_refused("llama-3.1-8b", "--format-latent q8_0", "f32 or bf16");

@@ -118,6 +118,23 @@ START_TEST(test_options_sizes_are_powers_of_1000_or_of_1024)
 }
 END_TEST
 
+START_TEST(test_options_half_a_unit_is_asked_which_it_is)
+{
+    static const char *const asked[][2] = {
+        { "80G", "write 80GB (powers of 1000) or 80GiB (powers of 1024)" }, { "1.5 T", "write 1.5TB (powers of 1000) or 1.5TiB (powers of 1024)" },
+        { "7k", "write 7kB (powers of 1000) or 7KiB (powers of 1024)" },    { "7K", "write 7KB (powers of 1000) or 7KiB (powers of 1024)" },
+        { "80g", "no known unit" }, { "80GG", "no known unit" },
+    };
+
+    bytes = 7;
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        ck_assert_int_eq(kvg_parse_bytes("--memory", asked[i][0], &bytes), KVG_EINVAL);
+        ck_assert_msg(strstr(kvg_last_error(), asked[i][1]) != NULL, "%s", kvg_last_error());
+    }
+    ck_assert_uint_eq(bytes, 7);
+}
+END_TEST
+
 START_TEST(test_options_lists_are_numbers_between_commas)
 {
     static const char *const bad[] = { "", ",", "1,", ",1", "1,,2", "1 ,2", "a", "1,2,3,4", "4294967296" };
@@ -206,6 +223,7 @@ int main(void)
     tcase_add_test(tcase, test_options_take_values_beside_or_behind_an_equals_sign);
     tcase_add_test(tcase, test_options_refuse_bad_use_and_name_the_nearest);
     tcase_add_test(tcase, test_options_sizes_are_powers_of_1000_or_of_1024);
+    tcase_add_test(tcase, test_options_half_a_unit_is_asked_which_it_is);
     tcase_add_test(tcase, test_options_lists_are_numbers_between_commas);
     tcase_add_test(tcase, test_options_are_spoken_of_where_the_library_names_its_fields);
     tcase_add_test(tcase, test_options_are_printed_in_columns_and_wrapped_between_words);
