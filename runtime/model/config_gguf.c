@@ -241,13 +241,13 @@ static KvgStatus refuse_unplanned(const GgufModel *model)
 
     for (size_t i = 0; i < sizeof unplanned_archs / sizeof unplanned_archs[0]; i++) {
         if (kvg_gguf_is_family(model, unplanned_archs[i])) {
-            return kvg_fail(KVG_ENOTSUP, "%s: general.architecture %s has a cache scheme that kvgrid does not plan",
+            return kvg_fail(KVG_ENOTSUP, "%s: general.architecture %s has a cache scheme that kvgrid does not plan; no option helps",
                             model->file.name, model->arch);
         }
     }
     KVG_TRY(kvg_gguf_key(model, "attention.compress_ratios|compress_ratios|shortconv.l_cache|wkv.head_size", &entry));
     if (entry != NULL) {
-        return kvg_fail(KVG_ENOTSUP, "%s: %.*s names a cache scheme that kvgrid does not plan", model->file.name,
+        return kvg_fail(KVG_ENOTSUP, "%s: %.*s names a cache scheme that kvgrid does not plan; no option helps", model->file.name,
                         (int)entry->key_bytes, entry->key);
     }
     return KVG_OK;

@@ -14,7 +14,11 @@
 static const char *const unplanned_keys[] = {"compress_ratios", "block_types", "block_configs", "attn_config", "cla_share_factor"};
 
 /* Families whose layers hold two states side by side, or a scheme that no key names. */
-static const char *const unplanned_families[] = {"llama4", "falcon_h1", "zamba", "hymba", "rwkv", "recurrent_gemma"};
+static const char *const unplanned_families[] = {"llama4", "falcon_h1", "zamba", "hymba", "rwkv", "recurrent_gemma", "mamba",
+                                                 "falcon_mamba"};
+
+/* Whose configs need not say is_encoder_decoder. */
+static const char *const encoder_decoders[] = {"t5", "mt5", "umt5", "longt5"};
 
 static KvgStatus refuse_unplanned(const JsonModel *model)
 {
@@ -22,17 +26,24 @@ static KvgStatus refuse_unplanned(const JsonModel *model)
 
     for (size_t i = 0; i < sizeof unplanned_keys / sizeof unplanned_keys[0]; i++) {
         if (kvg_field_has(fields, unplanned_keys[i])) {
-            return kvg_fail(KVG_ENOTSUP, "%s: %s names a cache scheme that kvgrid does not plan", fields->file, unplanned_keys[i]);
+            return kvg_fail(KVG_ENOTSUP, "%s: %s names a cache scheme that kvgrid does not plan; no option helps", fields->file,
+                            unplanned_keys[i]);
         }
     }
     for (size_t i = 0; i < sizeof unplanned_families / sizeof unplanned_families[0]; i++) {
         if (kvg_json_is_family(model, unplanned_families[i])) {
-            return kvg_fail(KVG_ENOTSUP, "%s: model_type %s has a cache scheme that kvgrid does not plan", fields->file,
+            return kvg_fail(KVG_ENOTSUP, "%s: model_type %s has a cache scheme that kvgrid does not plan; no option helps", fields->file,
                             model->model_type);
         }
     }
+    for (size_t i = 0; i < sizeof encoder_decoders / sizeof encoder_decoders[0]; i++) {
+        if (kvg_json_is_family(model, encoder_decoders[i])) {
+            return kvg_fail(KVG_ENOTSUP, "%s: model_type %s is an encoder-decoder; kvgrid plans decoder-only models, and no option helps",
+                            fields->file, model->model_type);
+        }
+    }
     if (json_is_true(kvg_field_find(fields, "is_encoder_decoder").value)) {
-        return kvg_fail(KVG_ENOTSUP, "%s: is_encoder_decoder is true; kvgrid plans decoder-only models", fields->file);
+        return kvg_fail(KVG_ENOTSUP, "%s: is_encoder_decoder is true; kvgrid plans decoder-only models, and no option helps", fields->file);
     }
     return KVG_OK;
 }

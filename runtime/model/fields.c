@@ -136,6 +136,11 @@ KvgStatus kvg_field_fail(const JsonFields *fields, const JsonField *field, const
     return kvg_fail(KVG_EFORMAT, "%s: %s %s %s; mend the config", fields->file, field->name, text, why);
 }
 
+KvgStatus kvg_field_missing(const JsonFields *fields, const char *names, const char *why)
+{
+    return kvg_fail(KVG_EFORMAT, "%s: %s is missing, and %s without it; mend the config", fields->file, kvg_field_find(fields, names).name, why);
+}
+
 /* ---- numbers */
 
 static KvgStatus to_u64(const JsonFields *fields, const JsonField *field, uint64_t min, uint64_t max, uint64_t *value)
@@ -172,10 +177,8 @@ KvgStatus kvg_field_u32(const JsonFields *fields, const char *names, uint32_t mi
 
 KvgStatus kvg_field_need_u32(const JsonFields *fields, const char *names, uint32_t min, uint32_t *value)
 {
-    JsonField field = kvg_field_find(fields, names);
-
-    if (field.value == NULL) {
-        return kvg_field_fail(fields, &field, "is missing, and the model's state cannot be known without it");
+    if (!kvg_field_has(fields, names)) {
+        return kvg_field_missing(fields, names, "the model's state cannot be known");
     }
     return kvg_field_u32(fields, names, min, value);
 }

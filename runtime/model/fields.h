@@ -58,5 +58,7 @@ uint64_t kvg_field_guess(const JsonFields *fields, const char *names, uint64_t f
 
 /* The failure of a field whose value makes no sense: "FILE: FIELD VALUE WHY". */
 KvgStatus kvg_field_fail(const JsonFields *fields, const JsonField *field, const char *why);
+/* That of a field which is not there: "FILE: FIELD is missing, and WHAT CANNOT BE without it". */
+KvgStatus kvg_field_missing(const JsonFields *fields, const char *names, const char *why);
 
 #endif

@@ -61,7 +61,7 @@ static KvgStatus kind_of_word(const JsonModel *model, const char *name, const js
     }
     for (size_t i = 0; word != NULL && i < sizeof unplanned_words / sizeof unplanned_words[0]; i++) {
         if (strcmp(word, unplanned_words[i]) == 0) {
-            return kvg_fail(KVG_ENOTSUP, "%s: %s is \"%s\", a cache scheme that kvgrid does not plan", model->fields.file,
+            return kvg_fail(KVG_ENOTSUP, "%s: %s is \"%s\", a cache scheme that kvgrid does not plan; no option helps", model->fields.file,
                             entry.name, word);
         }
     }

@@ -16,10 +16,8 @@
 
 static KvgStatus read_query_heads(const JsonModel *model, uint32_t layer, uint32_t *heads)
 {
-    JsonField field = kvg_field_find(&model->fields, HEADS);
-
-    if (field.value == NULL) {
-        return kvg_field_fail(&model->fields, &field, "is missing, and an attention layer cannot be planned without it");
+    if (!kvg_field_has(&model->fields, HEADS)) {
+        return kvg_field_missing(&model->fields, HEADS, "an attention layer cannot be planned");
     }
     return kvg_field_layer_u32(&model->fields, HEADS, layer, 1, heads);
 }

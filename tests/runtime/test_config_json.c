@@ -12,13 +12,26 @@
 
 START_TEST(test_schemes_that_are_not_planned_are_named)
 {
-    refuse("{" LLAMA ",\"compress_ratios\":[0,4,128,4]}", KVG_ENOTSUP, "compress_ratios");
+    refuse("{" LLAMA ",\"compress_ratios\":[0,4,128,4]}", KVG_ENOTSUP, "compress_ratios names a cache scheme that kvgrid does not plan; no option helps");
     refuse("{\"text_config\":{" LLAMA ",\"compress_ratios\":[0]}}", KVG_ENOTSUP, "compress_ratios");
     check_kinds("{" LLAMA ",\"compress_ratios\":null}", "FFFF");
     refuse("{\"model_type\":\"llama4_text\"," LLAMA "}", KVG_ENOTSUP, "llama4");
-    refuse("{" LLAMA ",\"is_encoder_decoder\":true}", KVG_ENOTSUP, "is_encoder_decoder");
+    refuse("{\"model_type\":\"mamba2\",\"num_hidden_layers\":2,\"num_heads\":8}", KVG_ENOTSUP, "model_type mamba2 has a cache scheme");
+    refuse("{\"model_type\":\"mamba\",\"num_hidden_layers\":2}", KVG_ENOTSUP, "model_type mamba has a cache scheme");
+    refuse("{\"model_type\":\"falcon_mamba\",\"num_hidden_layers\":2}", KVG_ENOTSUP, "model_type falcon_mamba has a cache scheme");
+    refuse("{" LLAMA ",\"is_encoder_decoder\":true}", KVG_ENOTSUP, "is_encoder_decoder is true");
+    refuse("{\"model_type\":\"t5\",\"num_layers\":2,\"num_heads\":8}", KVG_ENOTSUP, "model_type t5 is an encoder-decoder");
+    refuse("{\"model_type\":\"umt5\",\"num_layers\":2}", KVG_ENOTSUP, "model_type umt5 is an encoder-decoder");
     refuse("{" MLA ",\"sliding_window\":64,\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
            "\"sliding_attention\"]}", KVG_ENOTSUP, "sliding_window");
+}
+END_TEST
+
+START_TEST(test_a_field_that_is_needed_and_missing_is_named)
+{
+    refuse("{\"hidden_size\":512}", KVG_EFORMAT, "num_hidden_layers is missing, and the model's state cannot be known without it; mend the config");
+    refuse("{\"num_hidden_layers\":2,\"hidden_size\":512}", KVG_EFORMAT,
+           "num_attention_heads is missing, and an attention layer cannot be planned without it; mend the config");
 }
 END_TEST
 
@@ -159,6 +172,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_schemes_that_are_not_planned_are_named);
+    tcase_add_test(tcase, test_a_field_that_is_needed_and_missing_is_named);
     tcase_add_test(tcase, test_bad_values_of_used_fields_are_named);
     tcase_add_test(tcase, test_heads_that_do_not_divide_are_refused);
     tcase_add_test(tcase, test_products_that_do_not_fit_are_refused);
