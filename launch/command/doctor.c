@@ -106,8 +106,10 @@ static void check_cuda(Finding *finding)
     if (usable > 0) {
         kvg_finding(finding, why[0] != '\0' ? VERDICT_WARN : VERDICT_OK, "%d CUDA device%s can be used%s%s", usable, usable == 1 ? "" : "s",
                     why[0] != '\0' ? ", others cannot: " : "", why);
-    } else { /* beside a driver it is worth a look: too old, or a device that there is no code for */
-        kvg_finding(finding, has_driver() ? VERDICT_WARN : VERDICT_OK, "CUDA is compiled in, and %s; state lives in host memory, which is all plan and replay need", why);
+    } else if (has_driver()) { /* worth a look: too old, or a device that there is no code for */
+        kvg_finding(finding, VERDICT_WARN, "CUDA is compiled in, and %s; state lives in host memory, which is all plan and replay need", why);
+    } else {
+        kvg_finding(finding, VERDICT_OK, "CUDA is compiled in; no driver here, so state lives in host memory, which is all plan and replay need");
     }
 #else
     kvg_finding(finding, has_driver() ? VERDICT_WARN : VERDICT_OK,

@@ -33,6 +33,7 @@ run 0 "$kvgrid" doctor --memory 1MB
 lines 1 '^ok    rank memory'
 run 0 "$kvgrid" doctor
 lines 0 '^rank '
+[ -r /proc/driver/nvidia/version ] || { lines 1 '^ok    CUDA  .*no.* driver here.*state lives in host memory'; lines 0 '^ok .*; install '; }
 run 0 env KVGRID_INTERFACE=lo "$kvgrid" doctor
 says "ok    network     ranks on other hosts would be told 127.0.0.1, by KVGRID_INTERFACE; KVGRID_INTERFACE chooses among " "lo 127.0.0.1"
 run 1 env KVGRID_INTERFACE=eth77 "$kvgrid" doctor
