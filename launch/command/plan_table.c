@@ -24,22 +24,42 @@ static void print_kinds(FILE *stream, const ModelConfig *config)
     }
 }
 
-static void print_pair(FILE *stream, KvFormat format_k, KvFormat format_v)
+/* Whose choice the formats are: "the default", "of the knobs", or "" where an option gave one. */
+static const char *formats_origin(const PlanReport *report)
+{
+    const KvgPolicy *ours = &report->sizing.policy;
+    KvgPolicy        standard;
+
+    if (report->arguments->format_k != KVG_POLICY || report->arguments->format_v != KVG_POLICY) {
+        return "";
+    }
+    kvg_policy_default(&standard);
+    return ours->format_k == standard.format_k && ours->format_v == standard.format_v && ours->gemma_gkv == standard.gemma_gkv &&
+                   ours->gemma_wkv == standard.gemma_wkv && ours->kv_fp8 == standard.kv_fp8
+               ? "the default"
+               : "of the knobs";
+}
+
+static void print_pair(FILE *stream, KvFormat format_k, KvFormat format_v, const char *origin)
 {
     int lossy = kvg_format_is_lossy(format_k) || kvg_format_is_lossy(format_v);
 
-    fprintf(stream, "K %s, V %s%s", kvg_format_name(format_k), kvg_format_name(format_v), lossy ? " (lossy)" : "");
+    fprintf(stream, "K %s, V %s", kvg_format_name(format_k), kvg_format_name(format_v));
+    if (lossy || origin[0] != '\0') {
+        fprintf(stream, " (%s%s%s)", lossy ? "lossy" : "", lossy && origin[0] != '\0' ? "; " : "", origin);
+    }
 }
 
 /* The formats of class `c`: of its first K/V layer. */
-static void print_class_formats(FILE *stream, const KvGridPlan *plan, uint32_t c)
+static void print_class_formats(FILE *stream, const PlanReport *report, uint32_t c)
 {
-    char name[40];
+    const KvGridPlan *plan = &report->grid.plan;
+    char              name[40];
 
     for (uint32_t il = 0; il < plan->n_layer; il++) {
         if (plan->class_of_layer[il] == c && plan->format_k[il] != KVG_POLICY) {
             fprintf(stream, "%s: ", kvg_plan_class_name(&plan->classes[c], name));
-            print_pair(stream, plan->format_k[il], plan->format_v[il]);
+            print_pair(stream, plan->format_k[il], plan->format_v[il], formats_origin(report));
             fprintf(stream, "  ");
             return;
         }
@@ -54,10 +74,10 @@ static void print_formats(FILE *stream, const PlanReport *report)
 
     fprintf(stream, "formats     ");
     if (common == 1) {
-        print_pair(stream, format_k, format_v);
+        print_pair(stream, format_k, format_v, formats_origin(report));
     } else if (common == 0) {
         for (uint32_t c = 0; c < plan->class_count; c++) {
-            print_class_formats(stream, plan, c);
+            print_class_formats(stream, report, c);
         }
     } else {
         fprintf(stream, "no K/V rows");
@@ -78,8 +98,9 @@ static void print_trunk(FILE *stream, const PlanReport *report)
 
     fprintf(stream, "%s: %u layers (", report->config.name, plan->n_layer);
     print_kinds(stream, &report->config);
-    fprintf(stream, ") on %u rank%s: tp %u x pp %u, T = %s tokens\n", plan->ranks_count, plan->ranks_count == 1 ? "" : "s", plan->tp,
-            plan->pp, kvg_plan_digits(plan->ctx, number));
+    fprintf(stream, ") on %u rank%s: tp %u x pp %u, T = %s tokens%s\n", plan->ranks_count, plan->ranks_count == 1 ? "" : "s", plan->tp,
+            plan->pp, kvg_plan_digits(plan->ctx, number),
+            report->arguments->ctx == 0 && report->config.context == 0 ? " (assumed: the config names no context; --ctx says it)" : "");
     print_formats(stream, report);
     fprintf(stream, "a token     %s bytes", kvg_plan_digits(report->bytes_per_token, number));
     if (report->ring_bytes_per_token != 0) {

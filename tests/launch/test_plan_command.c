@@ -501,15 +501,42 @@ START_TEST(test_plan_table_speaks_as_engines_do)
 {
     ck_assert_int_eq(run_model("llama-3.3-70b", "--tp 4 --pp 2 --device-memory 141GB"), 0);
     static const char *const words[] = { "KV cache: ", " tokens; ", "x concurrency at 131,072 tokens; limited by rank 0 (stage 0)",
-                                         "K q8_0, V q5_1 (lossy)", "fence       0 | 40 | 80", "estimate", "duplicates: none" };
+                                         "K q8_0, V q5_1 (lossy; the default)", "fence       0 | 40 | 80", "estimate", "duplicates: none" };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         ck_assert_msg(strstr(out, words[i]) != NULL, "%s is missing in\n%s", words[i], out);
     }
     ck_assert_str_eq(err, "");
     ck_assert_int_eq(run_model("llama-3.3-70b", "--format-k bf16 --format-v f16 --weights-bytes 141GB --tp 16"), 0);
     ck_assert_ptr_null(strstr(out, "lossy"));
+    ck_assert_ptr_nonnull(strstr(out, "K bf16, V f16\n"));
     ck_assert_ptr_null(strstr(out, "estimate"));
     ck_assert_ptr_nonnull(strstr(out, "are copies (50 %"));
+}
+END_TEST
+
+START_TEST(test_plan_table_says_whose_choice_formats_and_context_are)
+{
+    char path[512], line[600];
+
+    ck_assert_int_eq(run_model("gemma-3-27b", ""), 0);
+    ck_assert_ptr_nonnull(strstr(out, "K fp8, V fp8 (lossy; the default)\n"));
+    ck_assert_int_eq(run_model("llama-3.1-8b", "--format-v bf16"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "K q8_0, V bf16 (lossy)\n"));
+    ck_assert_ptr_nonnull(strstr(out, "T = 131,072 tokens\n"));
+    ck_assert_int_eq(setenv("KVGRID_KV_K", "bf16", 1), 0);
+    ck_assert_int_eq(run_model("llama-3.1-8b", ""), 0);
+    ck_assert_ptr_nonnull(strstr(out, "K bf16, V q5_1 (lossy; of the knobs)\n"));
+    ck_assert_int_eq(setenv("KVGRID_KV_V", "bf16", 1), 0);
+    ck_assert_int_eq(run_model("llama-3.1-8b", ""), 0);
+    ck_assert_ptr_nonnull(strstr(out, "K bf16, V bf16 (of the knobs)\n"));
+    ck_assert_int_eq(unsetenv("KVGRID_KV_K") | unsetenv("KVGRID_KV_V"), 0);
+    write_file("short.json", "{\"num_hidden_layers\":2,\"hidden_size\":512,\"num_attention_heads\":8}", path);
+    snprintf(line, sizeof line, "plan --model %s", path);
+    ck_assert_int_eq(run(line), 0);
+    ck_assert_ptr_nonnull(strstr(out, "T = 32,768 tokens (assumed: the config names no context; --ctx says it)\n"));
+    snprintf(line, sizeof line, "plan --model %s --ctx 32768", path);
+    ck_assert_int_eq(run(line), 0);
+    ck_assert_ptr_nonnull(strstr(out, "T = 32,768 tokens\n"));
 }
 END_TEST
 
@@ -684,6 +711,7 @@ int main(void)
     tcase_add_test(tcase, test_plan_malformed_files_are_named);
     tcase_add_test(tcase, test_plan_picture_is_written_whole_or_not_at_all);
     tcase_add_test(tcase, test_plan_table_speaks_as_engines_do);
+    tcase_add_test(tcase, test_plan_table_says_whose_choice_formats_and_context_are);
     tcase_add_test(tcase, test_plan_bad_use_is_one_sentence_and_status_2);
     tcase_add_test(tcase, test_command_help_and_version);
     tcase_add_test(tcase, test_command_help_has_short_lines_and_says_how_to_call_each_part);
