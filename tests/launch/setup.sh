@@ -74,6 +74,7 @@ fi
 
 # Ranks are started by the words that are shown, by root or by others.
 printf '#!/bin/sh\necho "mpirun $*"\n' > "$work/bin/mpirun"
+# shellcheck disable=SC2016 # as they stand there
 printf '#!/bin/sh\necho "$WHO"\n' > "$work/bin/id"
 chmod +x "$work/bin/mpirun" "$work/bin/id"
 cat > "$work/ranks" << 'END'
@@ -88,6 +89,7 @@ for who in "0: --allow-run-as-root" "1000:"; do
     WHO=${who%%:*} bash "$work/ranks" "$root" > "$work/out"
     is out "$line"$'\n'"$line"
 done
+# shellcheck disable=SC2016 # as it stands there
 grep -q 'step "${setup_mpirun\[\*\]} -n \$ranks ' "$root/launch/demo" || wrong "the demo shows another line than it runs"
 
 [ "$failed" = 0 ] || exit 1
