@@ -158,6 +158,13 @@ static KvgStatus show_report(const PlanReport *report)
     return KVG_OK;
 }
 
+/* What the library would have the reader know, though the plan stands. */
+static void print_notice(void *user, KvgLogLevel level, const char *sentence)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "kvgrid plan: %s\n", sentence);
+}
+
 int kvg_command_plan(int argc, char **argv)
 {
     PlanArguments arguments = { .model = NULL };
@@ -168,12 +175,14 @@ int kvg_command_plan(int argc, char **argv)
         kvg_plan_arguments_print(stdout);
         return KVG_EXIT_DONE;
     }
+    kvg_log_set(print_notice, NULL);
     if (status == KVG_OK) {
         status = make_report(&report);
     }
     if (status == KVG_OK) {
         status = show_report(&report);
     }
+    kvg_log_set(NULL, NULL);
     free_report(&report);
     return status == KVG_OK ? KVG_EXIT_DONE : kvg_command_refuse("plan", status);
 }

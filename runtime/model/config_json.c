@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <kvgrid/log.h>
+
 #include "runtime/base/memory.h"
 
 #define LAYERS  "num_hidden_layers|n_layers|n_layer|num_layers"
@@ -19,6 +21,25 @@ static const char *const unplanned_families[] = {"llama4", "falcon_h1", "zamba",
 
 /* Whose configs need not say is_encoder_decoder. */
 static const char *const encoder_decoders[] = {"t5", "mt5", "umt5", "longt5"};
+
+/* Families whose configs were looked at, and of whom it is known what their layers keep. */
+static const char *const known_families[] = {
+    "bloom", "cohere2", "deepseek", "exaone4", "falcon", "gemma", "glm", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss",
+    "jamba", "kimi", "llama", "mimo", "minimax_m2", "mistral", "mixtral", "mpt", "nemotron", "olmo3", "opt", "phi3",
+    "qwen", "starcoder", "step3p5",
+};
+
+/* Another family may keep what no field says. It is planned all the same, and the host program told. */
+static void tell_unknown_family(const JsonModel *model)
+{
+    for (size_t i = 0; i < sizeof known_families / sizeof known_families[0]; i++) {
+        if (model->model_type[0] == '\0' || kvg_json_is_family(model, known_families[i])) {
+            return;
+        }
+    }
+    kvg_log(KVG_LOG_WARN, "%s: model_type %s is not known here: its layers are read from the fields alone, as those of families that are known",
+            model->fields.file, model->model_type);
+}
 
 static KvgStatus refuse_unplanned(const JsonModel *model)
 {
@@ -106,6 +127,7 @@ static KvgStatus build(const json_t *root, const char *name, JsonModel *model, M
     config->hidden_size = (uint32_t)kvg_field_guess(&model->fields, "hidden_size|dim|n_embd|d_model", 0);
     config->query_heads = kvg_plan_query_heads(&config->plan);
     kvg_json_estimate_weights(model, config);
+    tell_unknown_family(model);
     return KVG_OK;
 }
 

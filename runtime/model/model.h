@@ -93,6 +93,7 @@ typedef struct ModelConfig {
 } ModelConfig;
 
 /** Reads `path`: a .json file, a .gguf file, or a directory with config.json or params.json.
+ *  A model_type of a family that is not known is planned from its fields, and one KVG_LOG_WARN says so.
  *  EIO unreadable; EFORMAT malformed, naming the field; ENOTSUP an unknown cache scheme, naming the key; ENOMEM. */
 KVG_API KvgStatus kvg_model_config_load(const char *path, ModelConfig *config);
 /** The same from JSON text in memory; `name` is for messages. */

@@ -540,6 +540,23 @@ START_TEST(test_plan_table_says_whose_choice_formats_and_context_are)
 }
 END_TEST
 
+START_TEST(test_plan_of_a_family_that_is_not_known_says_so_beside_the_result)
+{
+    char    path[512], line[600];
+    json_t *object;
+
+    write_file("mystery.json", "{\"model_type\":\"mystery\",\"num_hidden_layers\":2,\"hidden_size\":512,\"num_attention_heads\":8}", path);
+    snprintf(line, sizeof line, "plan --model %s --json", path);
+    ck_assert_int_eq(run(line), 0);
+    ck_assert_int_eq(strncmp(err, "kvgrid plan: ", 13), 0);
+    ck_assert_ptr_nonnull(strstr(err, "mystery.json: model_type mystery is not known here"));
+    ck_assert_ptr_eq(strchr(err, '\n'), err + strlen(err) - 1); /* one line */
+    object = read_json();
+    ck_assert_int_eq(number(object, "tp"), 1);
+    json_decref(object);
+}
+END_TEST
+
 /* ---- bad use */
 
 START_TEST(test_plan_bad_use_is_one_sentence_and_status_2)
@@ -712,6 +729,7 @@ int main(void)
     tcase_add_test(tcase, test_plan_picture_is_written_whole_or_not_at_all);
     tcase_add_test(tcase, test_plan_table_speaks_as_engines_do);
     tcase_add_test(tcase, test_plan_table_says_whose_choice_formats_and_context_are);
+    tcase_add_test(tcase, test_plan_of_a_family_that_is_not_known_says_so_beside_the_result);
     tcase_add_test(tcase, test_plan_bad_use_is_one_sentence_and_status_2);
     tcase_add_test(tcase, test_command_help_and_version);
     tcase_add_test(tcase, test_command_help_has_short_lines_and_says_how_to_call_each_part);

@@ -1,10 +1,12 @@
 /* JSON configs: what is refused, by name and by place, and that nothing is left of it. */
 #include <check.h>
+#include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvgrid/log.h>
 #include <kvgrid/model.h>
 
 #include "runtime/base/memory.h"
@@ -24,6 +26,44 @@ START_TEST(test_schemes_that_are_not_planned_are_named)
     refuse("{\"model_type\":\"umt5\",\"num_layers\":2}", KVG_ENOTSUP, "model_type umt5 is an encoder-decoder");
     refuse("{" MLA ",\"sliding_window\":64,\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
            "\"sliding_attention\"]}", KVG_ENOTSUP, "sliding_window");
+}
+END_TEST
+
+static int  notices;
+static char notice[256];
+
+static void take_notice(void *user, KvgLogLevel level, const char *sentence)
+{
+    (void)user;
+    notices += level == KVG_LOG_WARN;
+    snprintf(notice, sizeof notice, "%s", sentence);
+}
+
+START_TEST(test_a_family_that_is_not_known_is_planned_and_told)
+{
+    char   path[512];
+    glob_t found;
+
+    kvg_log_set(take_notice, NULL);
+    check_kinds("{\"model_type\":\"mystery\"," LLAMA "}", "FFFF");
+    ck_assert_int_eq(notices, 1);
+    ck_assert_str_eq(notice, "small.json: model_type mystery is not known here: its layers are read from the fields alone, as those of families that are known");
+    check_kinds("{\"model_type\":\"llama\"," LLAMA "}", "FFFF");
+    check_kinds("{" LLAMA "}", "FFFF");
+    ck_assert_int_eq(notices, 1);
+    snprintf(path, sizeof path, "%s/models/*.json", KVG_TEST_DATA);
+    ck_assert_int_eq(glob(path, 0, NULL, &found), 0);
+    ck_assert_uint_gt(found.gl_pathc, 20);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        ModelConfig config = {.context = 0};
+
+        if (kvg_model_config_load(found.gl_pathv[i], &config) == KVG_OK) {
+            kvg_model_config_free(&config);
+        }
+        ck_assert_msg(notices == 1, "%s: %s", found.gl_pathv[i], notice);
+    }
+    globfree(&found);
+    kvg_log_set(NULL, NULL);
 }
 END_TEST
 
@@ -172,6 +212,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, no_leak_setup, no_leak_teardown);
     tcase_add_test(tcase, test_schemes_that_are_not_planned_are_named);
+    tcase_add_test(tcase, test_a_family_that_is_not_known_is_planned_and_told);
     tcase_add_test(tcase, test_a_field_that_is_needed_and_missing_is_named);
     tcase_add_test(tcase, test_bad_values_of_used_fields_are_named);
     tcase_add_test(tcase, test_heads_that_do_not_divide_are_refused);
