@@ -19,7 +19,7 @@ command -v valgrind > /dev/null || { echo "tests/valgrind.sh: skipped, no valgri
 reason_to_leave_out() { # reason_to_leave_out SUITE
     case $1 in
     test_mesh | test_mesh_address | test_mesh_setup | test_mesh_grid | test_rebuild_mesh) echo "its ranks are processes that others must hear within milliseconds; run under ASan and UBSan" ;;
-    test_shm_bootstrap | test_shm_comm) echo "Valgrind 3.19 has no pidfd_open, by which shared memory sees deaths; run under ASan and UBSan" ;;
+    test_shm_bootstrap | test_shm_comm | test_process) echo "Valgrind 3.19 has no pidfd_open, by which deaths are seen; run under ASan and UBSan" ;;
     test_steady | test_step_steady) echo "counts system calls and mappings, of which Valgrind makes many itself" ;;
     test_dev_host) echo "maps more ranges than Valgrind has places for" ;;
     test_replay_mpi | test_plan_command) echo "starts other programs" ;;
