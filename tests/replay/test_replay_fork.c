@@ -122,6 +122,17 @@ static void check_one_sentence(const char *said, const char *what)
                   "\"%s\" is not one sentence with \"%s\"", said, what);
 }
 
+/* Runs it; it ends badly, and all that is said is one sentence with `what`. Milliseconds. */
+static uint64_t run_to_one_sentence(ReplayRankBody body, const char *what)
+{
+    char           said[1024];
+    int            status = -1;
+    const uint64_t took_ms = run(body, &status, said, sizeof said);
+    ck_assert_int_eq(status, KVG_EXIT_FAILED);
+    check_one_sentence(said, what);
+    return took_ms;
+}
+
 START_TEST(test_a_run_without_a_fault_is_silent)
 {
     char said[1024];
@@ -134,33 +145,21 @@ END_TEST
 
 START_TEST(test_a_rank_that_is_stopped_before_the_first_step_is_ended_soon_after_the_deadline)
 {
-    char said[1024];
-    int  status = -1;
-    const uint64_t took_ms = run(stop_before_all_come, &status, said, sizeof said);
-    ck_assert_int_eq(status, KVG_EXIT_FAILED);
-    check_one_sentence(said, "fell silent (it was stopped); no step was under way, and the run is given up");
+    const uint64_t took_ms = run_to_one_sentence(stop_before_all_come, "fell silent (it was stopped); no step was under way, and the run is given up");
     ck_assert_msg(took_ms >= TIMEOUT_MS && took_ms < 3 * TIMEOUT_MS, "%llu ms", (unsigned long long)took_ms); /* the deadline and a second */
 }
 END_TEST
 
 START_TEST(test_a_rank_that_is_stopped_when_all_is_done_has_the_deadline_to_wake)
 {
-    char said[1024];
-    int  status = -1;
-    const uint64_t took_ms = run(stop_after_all_came, &status, said, sizeof said);
-    ck_assert_int_eq(status, KVG_EXIT_FAILED);
-    check_one_sentence(said, "fell silent (it was stopped); the run was over for the others, and all that is printed holds");
+    const uint64_t took_ms = run_to_one_sentence(stop_after_all_came, "fell silent (it was stopped); the run was over for the others, and all that is printed holds");
     ck_assert_msg(took_ms >= 2 * TIMEOUT_MS && took_ms < 4 * TIMEOUT_MS - 500, "%llu ms", (unsigned long long)took_ms);
 }
 END_TEST
 
 START_TEST(test_a_rank_that_wakes_too_late_is_not_quoted_on_the_others)
 {
-    char said[1024];
-    int  status = -1;
-    run(stop_and_wake_too_late, &status, said, sizeof said);
-    ck_assert_int_eq(status, KVG_EXIT_FAILED);
-    check_one_sentence(said, "fell silent (it was stopped); no step was under way, and the run is given up");
+    run_to_one_sentence(stop_and_wake_too_late, "fell silent (it was stopped); no step was under way, and the run is given up");
 }
 END_TEST
 
@@ -176,16 +175,8 @@ END_TEST
 
 START_TEST(test_a_rank_that_goes_before_the_first_step_is_named_at_once)
 {
-    char said[1024];
-    int  status = -1;
-    uint64_t took_ms = run(die, &status, said, sizeof said);
-    ck_assert_int_eq(status, KVG_EXIT_FAILED);
-    check_one_sentence(said, "was ended by signal 9 (SIGKILL)");
-    ck_assert_uint_lt(took_ms, TIMEOUT_MS);
-    took_ms = run(leave_without_a_word, &status, said, sizeof said);
-    ck_assert_int_eq(status, KVG_EXIT_FAILED);
-    check_one_sentence(said, "left with status 0 and without a word");
-    ck_assert_uint_lt(took_ms, TIMEOUT_MS);
+    ck_assert_uint_lt(run_to_one_sentence(die, "was ended by signal 9 (SIGKILL)"), TIMEOUT_MS);
+    ck_assert_uint_lt(run_to_one_sentence(leave_without_a_word, "left with status 0 and without a word"), TIMEOUT_MS);
 }
 END_TEST
 
