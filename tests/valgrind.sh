@@ -22,7 +22,7 @@ reason_to_leave_out() { # reason_to_leave_out SUITE
     test_shm_bootstrap | test_shm_comm | test_process) echo "Valgrind 3.19 has no pidfd_open, by which deaths are seen; run under ASan and UBSan" ;;
     test_steady | test_step_steady) echo "counts system calls and mappings, of which Valgrind makes many itself" ;;
     test_dev_host) echo "maps more ranges than Valgrind has places for" ;;
-    test_replay_mpi | test_plan_command) echo "starts other programs" ;;
+    test_replay_mpi | test_plan_command | test_command) echo "starts other programs" ;;
     vectors_runner_finds_faults | cases_readme) echo "a shell script" ;;
     *) return 1 ;;
     esac

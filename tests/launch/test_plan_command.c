@@ -1,89 +1,8 @@
-/* The built command, run as a user runs it. */
-#include <check.h>
-#include <dirent.h>
-#include <fcntl.h>
+/* `kvgrid plan`, run as a user runs it. */
+#include "tests/launch/command_run.h"
+
 #include <jansson.h>
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-extern char **environ;
-
-#define OUTPUT_MOST (1 << 20)
-#define WORDS_MOST  40
-
-static char out[OUTPUT_MOST], err[OUTPUT_MOST];
-static char folder[] = "/tmp/kvgrid-plan-XXXXXX";
-
-static void setup(void)
-{
-    strcpy(folder, "/tmp/kvgrid-plan-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void teardown(void)
-{
-    DIR *open_folder = opendir(folder);
-
-    for (struct dirent *entry; (entry = readdir(open_folder)) != NULL;) {
-        char path[512];
-
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        (void)unlink(path);
-    }
-    closedir(open_folder);
-    ck_assert_int_eq(rmdir(folder), 0);
-}
-
-static void slurp(const char *path, char *text)
-{
-    FILE  *file = fopen(path, "r");
-    size_t count;
-
-    ck_assert_ptr_nonnull(file);
-    count = fread(text, 1, OUTPUT_MOST - 1, file);
-    text[count] = '\0';
-    fclose(file);
-}
-
-/* Runs `kvgrid LINE` (words between single spaces), fills out and err, returns the exit status. */
-static int run(const char *line)
-{
-    char                       copy[4096], out_path[64], err_path[64], *words[WORDS_MOST] = { "kvgrid" };
-    int                        count = 1, status;
-    pid_t                      child;
-    posix_spawn_file_actions_t actions;
-
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *word = strtok(copy, " "); word != NULL && count < WORDS_MOST - 1; word = strtok(NULL, " ")) {
-        words[count++] = word;
-    }
-    words[count] = NULL;
-    snprintf(out_path, sizeof out_path, "%s/out", folder);
-    snprintf(err_path, sizeof err_path, "%s/err", folder);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, out_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_addopen(&actions, 2, err_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ck_assert_int_eq(posix_spawn(&child, KVG_BUILD_DIR "/kvgrid", &actions, NULL, words, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_msg(WIFEXITED(status), "kvgrid %s did not end by itself", line);
-    slurp(out_path, out);
-    slurp(err_path, err);
-    return WEXITSTATUS(status);
-}
-
-static int run_model(const char *model, const char *rest)
-{
-    char line[2048];
-
-    snprintf(line, sizeof line, "plan --model %s/models/%s.json %s", KVG_TEST_DATA, model, rest);
-    return run(line);
-}
 
 /* stdout is one object and nothing else. */
 static json_t *read_json(void)
@@ -115,17 +34,6 @@ static int is_null(const json_t *object, const char *key)
 {
     ck_assert_msg(json_object_get(object, key) != NULL, "%s is missing", key);
     return json_is_null(json_object_get(object, key));
-}
-
-/* One sentence on stderr, nothing on stdout. */
-static void check_refused(const char *line, int exit_status, const char *sentence)
-{
-    int status = run(line);
-
-    ck_assert_msg(status == exit_status, "kvgrid %s: exit status %d, %s", line, status, err);
-    ck_assert_msg(strstr(err, sentence) != NULL, "kvgrid %s: \"%s\" does not say \"%s\"", line, err, sentence);
-    ck_assert_msg(strchr(err, '\n') == err + strlen(err) - 1, "kvgrid %s says more than one line: %s", line, err);
-    ck_assert_str_eq(out, "");
 }
 
 static void check_model_refused(const char *model, const char *rest, const char *sentence)
@@ -580,133 +488,6 @@ START_TEST(test_plan_bad_use_is_one_sentence_and_status_2)
 }
 END_TEST
 
-START_TEST(test_command_help_and_version)
-{
-    int  major, minor, patch;
-    char after;
-
-    ck_assert_int_eq(run("--version"), 0);
-    ck_assert_int_eq(sscanf(out, "kvgrid %d.%d.%d%c", &major, &minor, &patch, &after), 4);
-    ck_assert_int_eq(after, '\n');
-    ck_assert_int_eq(run("--help"), 0);
-    ck_assert_ptr_nonnull(strstr(out, "plan"));
-    ck_assert_ptr_nonnull(strstr(out, "doctor"));
-    ck_assert_int_eq(run("plan --help"), 0);
-    ck_assert_ptr_nonnull(strstr(out, "--device-memory"));
-    ck_assert_str_eq(err, "");
-    ck_assert_int_eq(run(""), 2);
-    ck_assert_str_eq(out, "");
-}
-END_TEST
-
-/* On a terminal of 120 columns, with what begins a line of its own in view. */
-START_TEST(test_command_help_has_short_lines_and_says_how_to_call_each_part)
-{
-    static const char *const parts[] = { "plan", "replay", "doctor", "knobs" };
-    char                     asked[32], usage[32];
-
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        snprintf(asked, sizeof asked, "%s --help", parts[i]);
-        snprintf(usage, sizeof usage, "usage: kvgrid %s", parts[i]);
-        ck_assert_int_eq(run(asked), 0);
-        ck_assert_int_eq(strncmp(out, usage, strlen(usage)), 0);
-        for (const char *line = out; *line != '\0'; line += strcspn(line, "\n") + 1) {
-            ck_assert_msg(strcspn(line, "\n") <= 120, "kvgrid %s: %.*s", asked, (int)strcspn(line, "\n"), line);
-        }
-    }
-}
-END_TEST
-
-START_TEST(test_command_speaks_once_not_once_a_rank)
-{
-    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_RANK", "1", 1), 0);
-    ck_assert_int_eq(run_model("llama-3.1-8b", "--tp 3"), 2);
-    ck_assert_str_eq(err, "");
-    ck_assert_int_eq(run_model("llama-3.1-8b", "--tp 2 --json"), 0);
-    ck_assert_str_eq(out, "");
-    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_RANK", "0", 1), 0);
-    ck_assert_int_eq(run_model("llama-3.1-8b", "--tp 3"), 2);
-    ck_assert_str_ne(err, "");
-    ck_assert_int_eq(unsetenv("OMPI_COMM_WORLD_RANK"), 0);
-}
-END_TEST
-
-START_TEST(test_command_doctor_has_a_line_a_check)
-{
-    int lines = 0;
-
-    ck_assert_msg(run("doctor") == 0, "%s%s", out, err);
-    for (char *line = strtok(out, "\n"); line != NULL; line = strtok(NULL, "\n"), lines++) {
-        ck_assert_msg(strncmp(line, "ok ", 3) == 0 || strncmp(line, "warn ", 5) == 0, "%s", line);
-    }
-    ck_assert_int_ge(lines, 12);
-    ck_assert_int_eq(setenv("KVGRID_KV_K", "q3_9", 1), 0);
-    ck_assert_int_eq(run("doctor"), 1);
-    ck_assert_ptr_nonnull(strstr(out, "FAIL  knobs"));
-    ck_assert_int_eq(unsetenv("KVGRID_KV_K"), 0);
-    static const char *const strange[] = { "KVGRID_SWA_RINGS", "KVGRID_", "MEMRA_KV", "MEMRA_TIMEOUT_MS" }; /* the last has no alias */
-    for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++) {
-        char sentence[80];
-
-        snprintf(sentence, sizeof sentence, "warn  knobs       %s is set and is no knob", strange[i]);
-        ck_assert_int_eq(setenv(strange[i], "1", 1), 0);
-        ck_assert_int_eq(run("doctor"), 0);
-        ck_assert_int_eq(unsetenv(strange[i]), 0);
-        ck_assert_msg(strstr(out, sentence) != NULL, "%s: %s", strange[i], out);
-    }
-    ck_assert_int_eq(setenv("KVGRID_DSA_INDEX_RING", "many", 1), 0);
-    ck_assert_int_eq(run("doctor"), 0);
-    ck_assert_int_eq(unsetenv("KVGRID_DSA_INDEX_RING"), 0);
-    ck_assert_ptr_nonnull(strstr(out, "warn  knobs       KVGRID_DSA_INDEX_RING is \"many\""));
-    ck_assert_int_eq(setenv("MEMRA_SWA_RING", "1", 1), 0);
-    ck_assert_int_eq(run("doctor"), 0);
-    ck_assert_int_eq(unsetenv("MEMRA_SWA_RING"), 0);
-    ck_assert_ptr_nonnull(strstr(out, "ok    knobs"));
-    ck_assert_int_eq(setenv("SLURM_NTASKS", "4", 1), 0); /* B96 */
-    ck_assert_int_eq(setenv("SLURM_STEP_ID", "0", 1), 0);
-    ck_assert_int_eq(run("doctor"), 1);
-    ck_assert_ptr_nonnull(strstr(out, "FAIL  SLURM       SLURM_NTASKS is 4 but MPI counts 1 rank"));
-    ck_assert_ptr_nonnull(strstr(out, "--mpi=pmix"));
-    ck_assert_int_eq(unsetenv("SLURM_STEP_ID"), 0);
-    ck_assert_int_eq(run("doctor"), 0);
-    ck_assert_ptr_nonnull(strstr(out, "ok    SLURM       SLURM_NTASKS is 4, in the job's shell"));
-    char leaks[256] = ""; /* as a rank doctor asks MPI, which keeps memory to its end */
-    if (getenv("ASAN_OPTIONS") != NULL) {
-        snprintf(leaks, sizeof leaks, "%s", getenv("ASAN_OPTIONS"));
-    }
-    ck_assert_int_eq(setenv("ASAN_OPTIONS", "detect_leaks=0", 1), 0);
-    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_SIZE", "3", 1), 0);
-    ck_assert_int_eq(run("doctor"), 0);
-    ck_assert_ptr_nonnull(strstr(out, "warn  SLURM       SLURM_NTASKS is 4 and mpirun started 3 ranks"));
-    ck_assert_int_eq(setenv("OMPI_COMM_WORLD_SIZE", "4", 1), 0);
-    ck_assert_int_eq(run("doctor"), 0);
-    ck_assert_ptr_nonnull(strstr(out, "ok    SLURM       SLURM_NTASKS is 4\n"));
-    ck_assert_int_eq(unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
-    ck_assert_int_eq(setenv("ASAN_OPTIONS", leaks, 1), 0);
-    ck_assert_int_eq(unsetenv("SLURM_NTASKS"), 0);
-    check_refused("doctor --verbose", 2, "there is no option --verbose");
-}
-END_TEST
-
-START_TEST(test_command_knobs_show_value_and_source)
-{
-    ck_assert_int_eq(setenv("MEMRA_KV_V", "q8_0", 1), 0);
-    ck_assert_int_eq(run("knobs"), 0);
-    ck_assert_int_eq(unsetenv("MEMRA_KV_V"), 0);
-    char *line = strstr(out, "KVGRID_KV_V");
-    ck_assert_ptr_nonnull(line);
-    *strchr(line, '\n') = '\0';
-    ck_assert_ptr_nonnull(strstr(line, "q8_0"));
-    ck_assert_ptr_nonnull(strstr(line, "MEMRA_KV_V"));
-    ck_assert_int_eq(setenv("KVGRID_TIMEOUT_MS", "soon", 1), 0);
-    ck_assert_int_eq(run("knobs"), 2);
-    ck_assert_int_eq(unsetenv("KVGRID_TIMEOUT_MS"), 0);
-    ck_assert_ptr_nonnull(strstr(err, "KVGRID_TIMEOUT_MS"));
-    ck_assert_ptr_nonnull(strstr(out, "soon")); /* shown as it stands */
-    ck_assert_ptr_nonnull(strstr(out, "(this value cannot be read)"));
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("plan_command");
@@ -731,11 +512,6 @@ int main(void)
     tcase_add_test(tcase, test_plan_table_says_whose_choice_formats_and_context_are);
     tcase_add_test(tcase, test_plan_of_a_family_that_is_not_known_says_so_beside_the_result);
     tcase_add_test(tcase, test_plan_bad_use_is_one_sentence_and_status_2);
-    tcase_add_test(tcase, test_command_help_and_version);
-    tcase_add_test(tcase, test_command_help_has_short_lines_and_says_how_to_call_each_part);
-    tcase_add_test(tcase, test_command_speaks_once_not_once_a_rank);
-    tcase_add_test(tcase, test_command_doctor_has_a_line_a_check);
-    tcase_add_test(tcase, test_command_knobs_show_value_and_source);
     suite_add_tcase(suite, tcase);
 
     SRunner *runner = srunner_create(suite);

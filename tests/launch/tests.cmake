@@ -7,6 +7,7 @@ endforeach()
 
 # Runs the built command.
 add_dependencies(test_plan_command kvgrid_command)
+add_dependencies(test_command kvgrid_command)
 
 # A rank's place: pure parts, and topologies that are recorded or made up.
 foreach(part index_set local_rank device_choice memory_limit binding place_rank doctor_table)
